@@ -1,0 +1,1 @@
+"""The web service: settings, store, REST, pages, events, and the fedarena command."""

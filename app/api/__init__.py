@@ -1,0 +1,25 @@
+"""The REST interface: routes only parse, call the store, and answer."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from app.api import catalog, events, experiments, health, rounds
+from app.errors import Errors
+
+REFUSED: dict[int | str, dict[str, Any]] = {
+    400: {"model": Errors, "description": "The Host is not this machine"},
+    403: {"model": Errors, "description": "A change that another site asked for"},
+    413: {"model": Errors, "description": "The body is larger than 1 MB"},
+    415: {"model": Errors, "description": "The body is not JSON"},
+    422: {"model": Errors, "description": "What was sent cannot be done, field by field"},
+    503: {"model": Errors, "description": "The store is busy; try again after Retry-After seconds"},
+}
+
+router = APIRouter(prefix="/api", responses=REFUSED)
+router.include_router(experiments.router)
+router.include_router(rounds.router)
+router.include_router(events.router)
+router.include_router(catalog.router)
+
+health_router = health.router

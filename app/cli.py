@@ -1,0 +1,408 @@
+"""The fedarena command. Heavy parts are imported where they are used, so that help and small commands are quick."""
+
+import importlib.util
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from app.config import BindRefused, Settings, check_bind
+
+if TYPE_CHECKING:
+    from app.client import FedArena
+    from engine.records import RoundRecord
+    from engine.spec import ExperimentSpec
+
+OK, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
+"""Exit codes: done; it went wrong; what was asked cannot be done; the training diverged; Ctrl-C."""
+
+app = typer.Typer(
+    help="Experiments in federated learning: a dashboard, a queue, workers.", no_args_is_help=True, add_completion=False
+)
+out = Console()
+err = Console(stderr=True)
+
+SpecFile = Annotated[Path, typer.Argument(help="The spec as YAML or JSON", metavar="SPEC.yaml")]
+Address = Annotated[str, typer.Option("--address", help="Where FedArena answers; default: what `serve` wrote down")]
+
+
+def main() -> None:
+    """The entry point in pyproject.toml."""
+    app()
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on; only this machine's own is accepted")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port; the next free one if taken")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Experiments at once; default: a core each")
+    ] = None,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the dashboard; workers run elsewhere")] = False,
+) -> None:
+    """Start dashboard, broker and worker; Ctrl-C stops them all."""
+    settings = _settings(host=host, port=port)
+    _log(settings)
+    try:
+        check_bind(settings.host)
+    except BindRefused as reason:
+        _refuse(str(reason))
+    from app.main import serve as serve_all
+    from app.store.database import DatabaseUnusable
+    from workers.embedded import AlreadyServing
+
+    slots = workers or os.cpu_count() or 1
+
+    def ready(address: str) -> None:
+        out.print(f"FedArena is ready: [bold]{address}[/bold]   (Ctrl-C stops it)", highlight=False)
+
+    try:
+        code = serve_all(settings, slots=slots, worker=not no_worker, ready=ready)
+    except (AlreadyServing, DatabaseUnusable) as reason:
+        _refuse(str(reason))
+    except OSError as error:
+        _refuse(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}")
+    out.print("FedArena has stopped.")
+    raise typer.Exit(code)
+
+
+@app.command()
+def worker(
+    slots: Annotated[int, typer.Option(min=1, max=256, help="Experiments at once")] = 1,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N")] = None,
+    threads: Annotated[int | None, typer.Option(min=0, max=1024, help="Threads of one experiment; 0: share")] = None,
+) -> None:
+    """Run experiments from the queue until Ctrl-C or SIGTERM."""
+    settings = _settings(device=device, threads=threads)
+    _log(settings)
+    from app.store.database import DatabaseUnusable
+    from workers.launch import work
+
+    try:
+        code = work(settings, slots)
+    except DatabaseUnusable as reason:
+        _refuse(str(reason))
+    raise typer.Exit(code)
+
+
+@app.command()
+def run(
+    spec_file: SpecFile,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for result.json and rounds.csv")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads; default: all cores")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N")] = None,
+) -> None:
+    """Run a spec here and now, without any service."""
+    settings = _settings(device=device, threads=threads)
+    spec = _read_spec(spec_file)
+    from engine import catalogue
+    from engine.run import Diverged, Run
+    from engine.spec import SpecError
+
+    try:
+        catalogue.check(spec, settings.data_root)
+    except SpecError as error:
+        _refuse_spec(error.problems)
+    records: list[RoundRecord] = []
+    code = OK
+    job = Run(
+        spec,
+        data_root=settings.data_root,
+        threads=settings.threads or os.cpu_count() or 1,
+        device=_device(settings.device),
+    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.fields[accuracy]}"), console=err) as progress:
+        bar = progress.add_task(escape(spec.name or spec.algorithm.name), total=spec.rounds, accuracy="")
+        try:
+            for record in job.rounds():
+                records.append(record)
+                shown = "" if record.accuracy is None else f"accuracy {record.accuracy:.1%}"
+                progress.update(bar, completed=record.round, accuracy=shown)
+        except Diverged as error:
+            err.print(f"[red]diverged:[/red] {escape(str(error))}; try a smaller learning rate")
+            code = DIVERGED
+        except KeyboardInterrupt:
+            err.print("stopped; the rounds so far are kept")
+            code = INTERRUPTED
+    if out_dir is not None:
+        _write_result(out_dir, spec, job.partition_fingerprint, records)
+    _summary(spec, records, out_dir)
+    raise typer.Exit(code)
+
+
+@app.command()
+def submit(
+    spec_file: SpecFile,
+    watch_it: Annotated[bool, typer.Option("--watch", help="Show its rounds until it has ended")] = False,
+    address: Address = "",
+) -> None:
+    """Queue a spec at the running FedArena."""
+    import yaml
+
+    from app.client import ApiError
+
+    try:
+        spec = yaml.safe_load(_read(spec_file))
+    except yaml.YAMLError as error:
+        _refuse(f"{spec_file} is not readable as YAML or JSON: {error}")
+    if not isinstance(spec, dict):
+        _refuse(f"{spec_file} must hold a spec with fields, but holds {type(spec).__name__}")
+    with _client(address) as client:
+        try:
+            experiment = _ask(client.submit, spec)
+        except ApiError as error:
+            _refuse_errors(error.errors)
+        out.print(
+            f"{experiment['id']}  {client.address}/experiments/{experiment['id']}", highlight=False, soft_wrap=True
+        )
+        if watch_it:
+            raise typer.Exit(_watch(client, experiment["id"]))
+
+
+@app.command("ls")
+def list_experiments(
+    state: Annotated[str | None, typer.Option(help="Only this state")] = None,
+    search: Annotated[str, typer.Option(help="Words in name, tags, algorithm or data set")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs")] = False,
+    address: Address = "",
+) -> None:
+    """List experiments, newest first."""
+    from app.client import ApiError
+
+    with _client(address) as client:
+        try:
+            page = _ask(client.experiments, state=state, search=search, limit=limit)
+        except ApiError as error:
+            _refuse_errors(error.errors)
+    if as_json:
+        _print_json(page["items"])
+        return
+    table = Table("id", "name", "algorithm", "data set", "state", "round", "best")
+    for item in page["items"]:
+        best = item["headline"] and item["headline"]["best_accuracy"]
+        table.add_row(
+            item["id"],
+            escape(item["name"] or ""),
+            item["spec"]["algorithm"]["name"],
+            item["spec"]["dataset"]["name"],
+            item["state"],
+            f"{max(0, item['next_round'] - 1)}/{item['rounds']}",
+            "" if best is None else f"{best:.1%}",
+        )
+    out.print(table)
+
+
+@app.command()
+def watch(
+    experiment: Annotated[str, typer.Argument(help="The experiment's id", metavar="ID")], address: Address = ""
+) -> None:
+    """Show an experiment's rounds as they come, until it has ended."""
+    with _client(address) as client:
+        raise typer.Exit(_watch(client, experiment))
+
+
+@app.command()
+def catalog(as_json: Annotated[bool, typer.Option("--json", help="Everything, for programs")] = False) -> None:
+    """List algorithms, data sets, partitions and model families."""
+    settings = _settings()
+    from engine.catalogue import catalogue
+
+    known = catalogue(settings.data_root)
+    if as_json:
+        _print_json(known)
+        return
+    for title, key in (("Algorithms", "algorithms"), ("Data sets", "datasets"), ("Partitions", "partitions")):
+        table = Table("id", "what", title=title, title_justify="left")
+        for item in known[key]:
+            table.add_row(str(item["id"]), escape(str(item.get("title") or "")))
+        out.print(table)
+    table = Table("id", "members", "parameters (3×32×32, 10 classes)", title="Model families", title_justify="left")
+    for family in known["models"]:
+        members = family["members"]
+        names = ", ".join(member["id"] for member in members)
+        table.add_row(family["id"], names, ", ".join(f"{member['parameters']:,}" for member in members))
+    out.print(table)
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="For programs")] = False) -> None:
+    """Tell which parts are real, which fall back, and why."""
+    settings = _settings()
+    from app.doctor import examine
+    from workers.embedded import try_broker
+
+    findings = examine(settings, try_broker)
+    if as_json:
+        _print_json([finding.__dict__ for finding in findings])
+    else:
+        marks = {"ok": "[green]ok[/green]", "fallback": "[yellow]fallback[/yellow]", "missing": "[red]missing[/red]"}
+        table = Table("part", "", "what")
+        for finding in findings:
+            table.add_row(finding.part, marks[finding.status], escape(finding.text))
+        out.print(table)
+    raise typer.Exit(FAILED if any(f.status == "missing" and f.needed for f in findings) else OK)
+
+
+def _settings(**changes: Any) -> Settings:
+    try:
+        return Settings(**{key: value for key, value in changes.items() if value is not None})
+    except ValidationError as error:
+        for item in error.errors():
+            name = "FEDARENA_" + ".".join(map(str, item["loc"])).upper()
+            err.print(f"[red]{name}[/red]: {escape(item['msg'])}, but got {escape(repr(item['input']))}")
+        raise typer.Exit(BAD_INPUT) from None
+
+
+def _log(settings: Settings) -> None:
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("alembic", "celery", "kombu", "httpx", "uvicorn"):
+        logging.getLogger(noisy).setLevel("WARNING")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        _refuse(f"cannot read {path}: {error}")
+
+
+def _read_spec(path: Path) -> "ExperimentSpec":
+    text = _read(path)
+    from engine.spec import ExperimentSpec, SpecError
+
+    try:
+        return ExperimentSpec.from_yaml(text)
+    except SpecError as error:
+        _refuse_spec(error.problems)
+
+
+def _refuse(message: str) -> NoReturn:
+    err.print(escape(message), highlight=False, soft_wrap=True)
+    raise typer.Exit(BAD_INPUT)
+
+
+def _refuse_spec(problems: Iterable[Any]) -> NoReturn:
+    _refuse_errors([{"field": problem.field, "message": problem.message} for problem in problems])
+
+
+def _refuse_errors(errors: list[dict[str, Any]]) -> NoReturn:
+    for item in errors:
+        field = f"[red]{escape(item['field'])}[/red]: " if item.get("field") else ""
+        err.print(field + escape(item["message"]), highlight=False, soft_wrap=True)
+    raise typer.Exit(BAD_INPUT)
+
+
+def _client(address: str) -> "FedArena":
+    from app.client import FedArena
+
+    settings = _settings()
+    if not address:
+        written = settings.address_file
+        address = written.read_text().strip() if written.is_file() else f"http://{settings.host}:{settings.port}"
+    return FedArena(address)
+
+
+def _ask(call: Any, *arguments: Any, **options: Any) -> Any:
+    """A call of the client; nobody there is a failure with one clear line."""
+    from app.client import Unreachable
+
+    try:
+        return call(*arguments, **options)
+    except Unreachable as error:
+        err.print(escape(str(error)), highlight=False, soft_wrap=True)
+        raise typer.Exit(FAILED) from None
+
+
+def _watch(client: "FedArena", experiment: str) -> int:
+    from app.client import FINISHED, ApiError, Unreachable
+
+    codes = {"finished": OK, "diverged": DIVERGED}
+    try:
+        for event in client.watch(experiment):
+            if event.kind == "round":
+                accuracy = event.data["accuracy"]
+                shown = "" if accuracy is None else f"accuracy {accuracy:.1%}"
+                out.print(f"round {event.data['round']:>5}  {shown}", highlight=False)
+            elif event.data["state"] in FINISHED:
+                out.print(event.data["state"])
+                if event.data["error"]:
+                    err.print(escape(event.data["error"]["reason"]), highlight=False, soft_wrap=True)
+                return codes.get(event.data["state"], FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except ApiError as error:
+        _refuse_errors(error.errors)
+    except Unreachable as error:
+        err.print(escape(str(error)), highlight=False, soft_wrap=True)
+    return FAILED
+
+
+def _device(wanted: str) -> str:
+    if wanted != "auto":
+        return wanted
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _write_result(folder: Path, spec: "ExperimentSpec", partition: str, records: "list[RoundRecord]") -> None:
+    from app.store.numbers import finite
+    from app.store.table_files import csv_lines
+    from engine.records import headline
+
+    folder.mkdir(parents=True, exist_ok=True)
+    rounds = [finite(record.model_dump()) for record in records]
+    result = {
+        "spec": spec.canonical(),
+        "fingerprint": spec.fingerprint(),
+        "partition_fingerprint": partition,
+        "rounds": rounds,
+        "headline": headline(records).model_dump(),
+    }
+    text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False)
+    (folder / "result.json").write_text(text + "\n", encoding="utf-8")
+    with (folder / "rounds.csv").open("w", encoding="utf-8", newline="") as file:
+        file.writelines(csv_lines(rounds))
+
+
+def _summary(spec: "ExperimentSpec", records: "list[RoundRecord]", folder: Path | None) -> None:
+    from engine.records import headline
+
+    numbers = headline(records)
+    table = Table(show_header=False, title=escape(spec.name or spec.algorithm.name), title_justify="left")
+    table.add_row("algorithm", spec.algorithm.name)
+    table.add_row("data set", spec.dataset.name)
+    table.add_row("rounds", f"{max(0, len(records) - 1)} of {spec.rounds}")
+    if numbers.best_accuracy is not None and numbers.final_accuracy is not None:
+        table.add_row("best accuracy", f"{numbers.best_accuracy:.2%} (round {numbers.best_round})")
+        table.add_row("final accuracy", f"{numbers.final_accuracy:.2%}")
+    table.add_row("bytes up", f"{sum(record.bytes_up for record in records):,}")
+    table.add_row("bytes down", f"{sum(record.bytes_down for record in records):,}")
+    table.add_row("client FLOPs", f"{sum(record.client_flops for record in records):.3g}")
+    table.add_row("time", f"{sum(record.seconds for record in records):.1f} s")
+    if folder is not None:
+        table.add_row("written", escape(str(folder / "result.json")))
+    out.print(table)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+if importlib.util.find_spec("app.cli_data") is not None:
+    app.add_typer(importlib.import_module("app.cli_data").data, name="data")
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""`fedarena data`: which data sets are there, fetch one, bring one in from a folder, check one."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
+
+from app.config import Settings
+
+data = typer.Typer(name="data", no_args_is_help=True, help="List, fetch, import and verify data sets.")
+
+Name = Annotated[str, typer.Argument(help="Name of the data set, as in a spec.", show_default=False)]
+
+
+@data.command("ls")
+def list_sets() -> None:
+    """Show every data set and where it lies."""
+    from engine.data.library import list_sets
+
+    root = Settings().data_root
+    table = Table("name", "images", "classes", "size", Column("where", overflow="fold"), box=None, pad_edge=False)
+    for row in list_sets(root):
+        channels, height, width = row.shape
+        clients = f", {row.clients} clients" if row.clients else ""
+        spec = f"imported, set: {row.name}" if row.imported else row.name
+        missing = "missing: fedarena data " + ("import pacs --from FOLDER" if row.name == "pacs" else f"get {row.name}")
+        place = f"{row.location}{clients}" if row.available else missing
+        table.add_row(spec, f"{row.images:,}", f"{row.classes}", f"{channels}×{height}×{width}", place)
+    console = Console()
+    console.print(f"data folder: {root}", soft_wrap=True, highlight=False, markup=False)
+    console.print(table)
+
+
+@data.command("get")
+def get(name: Name) -> None:
+    """Fetch a data set from its publisher; an interrupted download goes on where it stopped."""
+    from engine.data import library
+
+    with _told(), _progress() as report:
+        place = library.get(name, Settings().data_root, report)
+    typer.echo(f"{name} is in {place}")
+
+
+@data.command("import")
+def import_folder(
+    name: Name,
+    source: Annotated[Path, typer.Option("--from", help="Folder that holds it.", show_default=False)],
+    link: Annotated[bool, typer.Option("--link", help="Link the folder instead of copying it.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace what was imported under this name.")] = False,
+) -> None:
+    """Bring in a published data set from a folder, or the clients of a PFLlib or HtFLlib folder."""
+    from engine.data import library
+
+    with _told(), _progress() as report:
+        made = library.import_folder(
+            name, source.expanduser(), Settings().data_root, report, link=link, replace=replace
+        )
+    clients = f" at {made.clients} clients" if made.clients else ""
+    typer.echo(f"{made.images:,} images of {made.classes} classes{clients} are in {made.location}")
+    typer.echo(f"use it with  dataset: {made.dataset}" + ("  and  partition: {name: imported}" if made.clients else ""))
+
+
+@data.command("verify")
+def verify(name: Name) -> None:
+    """Read a whole data set and compare it with what its publisher published."""
+    from engine.data import library
+
+    with _told(), _progress() as report:
+        checks = library.verify(name, Settings().data_root, report)
+    for check in checks:
+        typer.echo(f"{'ok  ' if check.passed else 'BAD '} {check.what}: {check.detail}")
+    if not all(check.passed for check in checks):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What can go wrong with data is one sentence on stderr and exit code 1, not a traceback."""
+    from engine.data.download import FetchError
+    from engine.data.errors import DataError
+
+    try:
+        yield
+    except (DataError, FetchError, ValueError, OSError) as error:
+        typer.echo(f"fedarena data: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(what: str, done: int, total: int | None) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield report

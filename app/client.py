@@ -1,0 +1,154 @@
+"""The Python client of a running FedArena: submit, watch and fetch experiments; needs httpx alone."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+FINISHED = frozenset({"finished", "failed", "cancelled", "diverged", "not_applicable"})
+
+
+class ApiError(Exception):
+    """The server refused a request, with its reasons."""
+
+    def __init__(self, status: int, errors: list[dict[str, Any]]) -> None:
+        lines = [f"{item['field']}: {item['message']}" if item.get("field") else item["message"] for item in errors]
+        super().__init__("; ".join(lines))
+        self.status = status
+        self.errors = errors
+
+
+class Unreachable(Exception):
+    """No server answers at the address."""
+
+
+@dataclass(frozen=True)
+class LiveEvent:
+    """One change: kind `state` with an experiment, or kind `round` with a record."""
+
+    seq: int
+    kind: str
+    data: dict[str, Any]
+
+
+class FedArena:
+    """A connection to one server; use it as a context manager."""
+
+    def __init__(self, address: str = "http://127.0.0.1:8765", *, timeout: float = 30.0) -> None:
+        self.address = address.rstrip("/")
+        self._http = httpx.Client(base_url=self.address, timeout=timeout, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def submit(self, spec: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
+        """Queue an experiment; with a key, a repeated call makes no second one."""
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return self._call("POST", "/api/experiments", json=dict(spec), headers=headers)
+
+    def experiment(self, experiment: str) -> dict[str, Any]:
+        return self._call("GET", f"/api/experiments/{experiment}")
+
+    def experiments(
+        self, *, state: str | None = None, search: str = "", limit: int = 50, before: str | None = None
+    ) -> dict[str, Any]:
+        """A page, newest first: `items` and `next`."""
+        query = {"state": state, "search": search or None, "limit": limit, "before": before}
+        return self._call("GET", "/api/experiments", params={k: v for k, v in query.items() if v is not None})
+
+    def rounds(self, experiment: str, *, after: int = -1) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._call(
+            "GET", f"/api/experiments/{experiment}/rounds", params={"after": after}
+        )["rounds"]
+        return found
+
+    def cancel(self, experiment: str) -> dict[str, Any]:
+        return self._call("POST", f"/api/experiments/{experiment}/cancel")
+
+    def check(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The complete spec and its fingerprint; nothing is stored."""
+        return self._call("POST", "/api/check", json=dict(spec))
+
+    def catalog(self) -> dict[str, Any]:
+        return self._call("GET", "/api/catalog")
+
+    def events(self, experiment: str | None = None, *, after: int | None = None) -> Iterator[LiveEvent]:
+        """Changes as they come. A dropped connection is taken up again where it was, so nothing is lost."""
+        params = {} if experiment is None else {"experiments": experiment}
+        while True:
+            headers = {} if after is None else {"Last-Event-ID": str(after)}
+            try:
+                timeout = httpx.Timeout(30.0, read=60.0)
+                with self._http.stream("GET", "/api/events", params=params, headers=headers, timeout=timeout) as answer:
+                    if answer.status_code >= 400:
+                        answer.read()
+                        raise _refused(answer)
+                    for event in _parse(answer.iter_lines()):
+                        after = event.seq
+                        yield event
+            except httpx.ConnectError as error:
+                raise Unreachable(f"nobody answers at {self.address}; start it with: fedarena serve") from error
+            except httpx.TransportError:
+                time.sleep(1)
+
+    def watch(self, experiment: str) -> Iterator[LiveEvent]:
+        """All rounds of an experiment, old and new, and its states, until it has ended."""
+        first = self.experiment(experiment)
+        last = -1
+        for record in self.rounds(experiment):
+            last = record["round"]
+            yield LiveEvent(0, "round", {"experiment": experiment, **record})
+        yield LiveEvent(first["seq"], "state", first)
+        if first["state"] in FINISHED:
+            return
+        for event in self.events(experiment, after=first["seq"]):
+            if event.kind == "round":
+                if event.data["round"] <= last:
+                    continue
+                last = event.data["round"]
+            yield event
+            if event.kind == "state" and event.data["state"] in FINISHED:
+                return
+
+    def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        try:
+            answer = self._http.request(method, path, **options)
+        except httpx.TransportError as error:
+            raise Unreachable(f"nobody answers at {self.address}; start it with: fedarena serve") from error
+        if answer.status_code >= 400:
+            raise _refused(answer)
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+def _refused(answer: httpx.Response) -> ApiError:
+    try:
+        errors = answer.json()["errors"]
+    except (ValueError, KeyError, TypeError):
+        errors = [{"field": "", "message": f"the server answered with status {answer.status_code}", "value": None}]
+    return ApiError(answer.status_code, errors)
+
+
+def _parse(lines: Iterator[str]) -> Iterator[LiveEvent]:
+    """The text/event-stream format, as far as our server uses it."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if not line:
+            if "data" in fields:
+                yield LiveEvent(int(fields.get("id", "0")), fields.get("event", ""), json.loads(fields["data"]))
+            fields = {}
+        elif not line.startswith(":"):
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")

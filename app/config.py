@@ -1,0 +1,131 @@
+"""Settings: where and how the service runs, never what an experiment computes."""
+
+import hashlib
+import ipaddress
+import os
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+SOCKET_PATH_LIMIT = 100
+"""A Unix socket's path may hold 107 bytes on Linux; stay below on every system."""
+
+
+class Settings(BaseSettings):
+    """Read from the environment: FEDARENA_HOME, FEDARENA_PORT and so on."""
+
+    model_config = SettingsConfigDict(env_prefix="FEDARENA_", extra="ignore", validate_default=True)
+
+    home: Path = Field(Path(".fedarena"), description="Folder of the database, the broker's socket and all other state")
+    database_url: str = Field("", description="SQLAlchemy URL of the database; empty: SQLite inside HOME")
+    broker_url: str = Field("", description="Celery broker URL; empty: the embedded broker inside HOME")
+    host: str = Field("127.0.0.1", description="Address the web server binds to; only loopback is accepted")
+    port: int = Field(8765, ge=0, le=65_535, description="Port of the web server; the next free one when it is taken")
+    data: Path | None = Field(None, description="Folder with the data sets; empty: HOME/data")
+    device: str = Field(
+        "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where to train: auto, cpu, cuda or cuda:N"
+    )
+    threads: int = Field(0, ge=0, le=1024, description="Torch threads of one experiment; 0: the slots share the cores")
+    lease_seconds: float = Field(60.0, gt=0, le=86_400, description="A worker silent for so long counts as dead")
+    heartbeat_seconds: float = Field(15.0, gt=0, le=3600, description="Time between two renewals of the lease")
+    grace_seconds: float = Field(
+        30.0, ge=0, le=86_400, description="Time in which a stopping worker may finish its round"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much is logged")
+    starter: bool = Field(True, description="Submit the starter comparison into an empty store")
+
+    @field_validator("home", "data", mode="after")
+    @classmethod
+    def _absolute(cls, value: Path | None) -> Path | None:
+        return None if value is None else value.expanduser().absolute()
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _any_case(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @property
+    def database(self) -> str:
+        """The URL in use."""
+        return self.database_url or f"sqlite:///{self.home / 'fedarena.db'}"
+
+    @property
+    def data_root(self) -> Path:
+        return self.data or self.home / "data"
+
+    @property
+    def broker(self) -> str:
+        """The URL in use: the given one, the one a running `fedarena serve` wrote down, or the embedded socket."""
+        if self.broker_url:
+            return self.broker_url
+        if self.broker_file.is_file() and (written := self.broker_file.read_text().strip()):
+            return written
+        return f"redis+socket://{self.broker_socket}"
+
+    @property
+    def broker_socket(self) -> Path:
+        """Inside HOME, or, where that path is too long for a socket, in a private folder of this user."""
+        inside = self.home / "broker.sock"
+        if len(os.fsencode(inside)) < SOCKET_PATH_LIMIT:
+            return inside
+        key = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]
+        base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+        return base / f"fedarena-{os.getuid()}-{key}" / "broker.sock"
+
+    @property
+    def broker_file(self) -> Path:
+        return self.home / "broker.url"
+
+    @property
+    def address_file(self) -> Path:
+        return self.home / "address"
+
+    @property
+    def hints_folder(self) -> Path:
+        """Where the fallback broker keeps its messages."""
+        return self.home / "hints"
+
+    @property
+    def drain_folder(self) -> Path:
+        """One file for each worker that was asked to stop; its children look for it."""
+        return self.home / "drain"
+
+    def prepare_home(self) -> None:
+        """Make the state folder; nobody else may look into it."""
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.home.chmod(0o700)
+
+    def environment(self) -> dict[str, str]:
+        """These settings as variables, for a child process that must see the same."""
+        values = self.model_dump(mode="json")
+        return {f"FEDARENA_{key.upper()}": "" if value is None else str(value) for key, value in values.items()}
+
+
+class BindRefused(Exception):
+    """The address would let others in, and there is no login."""
+
+
+def check_bind(host: str) -> None:
+    """Only this machine may reach a server without a login."""
+    if not is_loopback(host):
+        raise BindRefused(
+            f"refusing to listen on {host}: FedArena has no login yet, so everybody who reaches that address could "
+            "use it; use 127.0.0.1 (an SSH tunnel brings it to another machine)"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,198 @@
+"""The composition root: makes the application out of settings, the only module that wires everything together."""
+
+import errno
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from app import api, errors, pages, starter
+from app.api.services import Services
+from app.config import Settings, check_bind
+from app.events import Events
+from app.queue import Queue
+from app.reconciler import Reconciler
+from app.security import Doors
+from app.store import experiments
+from app.store.database import Database
+from app.store.migrate import migrate
+from engine.spec import ExperimentSpec
+from workers.embedded import Supervisor
+
+log = logging.getLogger(__name__)
+
+PORT_TRIES = 50
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The web application, with its database migrated and its reconciler running while it is up."""
+    settings = settings or Settings()
+    settings.prepare_home()
+    database = Database(settings.database)
+    migrate(database)
+    services = Services(settings, database, Queue(settings), Events(database))
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        reconciler = Reconciler(settings, database, services.queue)
+        reconciler.start()
+        try:
+            yield
+        finally:
+            services.events.close()
+            reconciler.stop()
+            services.queue.close()
+            database.close()
+
+    app = FastAPI(
+        title="FedArena",
+        summary="Experiments in federated learning",
+        version=_version(),
+        lifespan=lifespan,
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
+    app.state.services = services
+    app.state.settings, app.state.database = settings, database
+    app.add_middleware(Doors)
+    errors.install(app)
+    app.include_router(api.router)
+    app.include_router(api.health_router)
+    _add_pages(app)
+    _complete_openapi(app)
+    return app
+
+
+def serve(settings: Settings, *, slots: int, worker: bool = True, ready: Callable[[str], None] = print) -> int:
+    """Web server, worker and broker until Ctrl-C or SIGTERM; `ready` gets the address. Returns the exit code."""
+    check_bind(settings.host)
+    supervisor = Supervisor(settings, slots=slots, worker=worker)
+    previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        listener = _listen(settings.host, settings.port)
+        settings = supervisor.start()
+        app = create_app(settings)
+        if settings.starter:
+            submit_starter(app.state.services)
+        address = _address(listener)
+        settings.address_file.write_text(address)
+        server = _Server(app, supervisor, lambda: ready(address))
+        # uvicorn hands the signals on to these when it is done
+        for number in previous:
+            signal.signal(number, server.stop)
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        log.info("stopped while starting")
+    finally:
+        for number in previous:
+            signal.signal(number, _interrupt)  # a second Ctrl-C does not wait for open rounds
+        supervisor.stop()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+class _Server(uvicorn.Server):
+    """Stops the event streams, which would never end by themselves, and lets the worker drain meanwhile."""
+
+    def __init__(self, app: FastAPI, supervisor: Supervisor, ready: Callable[[], None]) -> None:
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=5, ws="none"
+        )
+        super().__init__(config)
+        self._events: Events = app.state.services.events
+        self._supervisor = supervisor
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._supervisor.request_stop()
+        self._events.close_soon()
+        super().handle_exit(sig, frame)
+
+    def stop(self, _number: int, _frame: FrameType | None) -> None:
+        self.should_exit = True
+        self._supervisor.request_stop()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket on the port, or on the next free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for candidate in range(port, min(port + PORT_TRIES, 65_536)) if port else (0,):
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host.strip("[]"), candidate))
+            listener.listen(2048)  # now: until somebody listens, another process could still take the port
+        except OSError as error:
+            listener.close()
+            if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
+                raise
+            continue
+        if candidate != port:
+            log.warning("port %d is taken, using %d", port, candidate)
+        return listener
+    raise OSError(errno.EADDRINUSE, f"no free port from {port} to {port + PORT_TRIES - 1}")
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def submit_starter(services: Services) -> int:
+    """The starter comparison, once, into a store that has no experiment yet; returns how many were submitted."""
+    specs = [ExperimentSpec.parse(spec) for spec in starter.SPECS]
+    with services.database.write() as session:
+        if experiments.count(session):
+            return 0
+        for spec in specs:
+            experiments.submit(session, spec.canonical(), spec.fingerprint())
+    services.queue.hint()
+    return len(specs)
+
+
+def _add_pages(app: FastAPI) -> None:
+    app.include_router(pages.router)
+    pages.mount_static(app)
+    app.state.error_page = pages.error_page
+
+
+def _complete_openapi(app: FastAPI) -> None:
+    """Add the schema of the spec, which routes parse by themselves."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+            spec = ExperimentSpec.model_json_schema(ref_template="#/components/schemas/{model}")
+            parts = schema.setdefault("components", {}).setdefault("schemas", {})
+            parts.update(spec.pop("$defs", {}))
+            parts["ExperimentSpec"] = spec
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _version() -> str:
+    try:
+        return version("fedarena")
+    except PackageNotFoundError:
+        return "0"

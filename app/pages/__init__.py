@@ -1,0 +1,7 @@
+"""The HTML pages: thin routes that put the data of the first paint into a template."""
+
+from app.pages.assets import mount_static
+from app.pages.rendering import error_page
+from app.pages.routes import router
+
+__all__ = ["error_page", "mount_static", "router"]

@@ -1,0 +1,46 @@
+"""Templates and what every page shares: the shell's data and the error page."""
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.templating import Jinja2Templates
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.responses import HTMLResponse, Response
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
+
+TITLES = {
+    404: "Nothing here",
+    422: "This address cannot be shown",
+    503: "Busy for a moment",
+}
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # a spec is shown in its own order of fields, so the keys must not be sorted on the way to the browser
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":"), "ensure_ascii": False}
+    return environment
+
+
+templates = Jinja2Templates(env=_environment())
+
+
+def render(request: Request, template: str, page: str, *, status: int = 200, **context: Any) -> Response:
+    """`page` is the entry of the top bar that is marked as the present one."""
+    response = templates.TemplateResponse(request, template, {"page": page, **context}, status_code=status)
+    response.headers["Cache-Control"] = "no-store"  # the data in the page age; going back must not show old ones
+    return response
+
+
+def error_page(request: Request, status: int, message: str) -> HTMLResponse:
+    """What happened and what to do, as a page."""
+    context = {"page": "", "status": status, "title": TITLES.get(status, "Something went wrong"), "message": message}
+    return templates.TemplateResponse(request, "error.html", context, status_code=status)

@@ -1,0 +1,86 @@
+"""Bring the schema up to date at start: under an exclusive lock, after a copy, and never from a newer version down."""
+
+import fcntl
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from app.store.database import Database, DatabaseUnusable
+
+log = logging.getLogger(__name__)
+
+ADVISORY_LOCK = 0x0FEDA12E
+"""Any number, the same in every process that migrates a PostgreSQL database of ours."""
+
+
+def alembic_config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    return config
+
+
+def migrate(database: Database) -> None:
+    """To the newest schema; nothing happens when it is there already."""
+    config = alembic_config()
+    scripts = ScriptDirectory.from_config(config)
+    head = scripts.get_current_head()
+    known = {script.revision for script in scripts.walk_revisions()}
+    with _exclusive(database):
+        with database.engine.connect() as connection:
+            current = _revision(connection)
+        if current == head:
+            return
+        if current is not None and current not in known:
+            raise DatabaseUnusable(
+                f"{database} has schema {current}, which this version of FedArena does not know (newest here: {head}); "
+                "install the newer version again, or use another FEDARENA_HOME"
+            )
+        if current is not None and database.path is not None:
+            _copy(database, current)
+        # journal and foreign-key pragmas do not mix with a migration's own transactions, so it gets a plain connection
+        with database.engine.connect() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            connection.commit()
+        log.info("database schema %s -> %s", current or "none", head)
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _copy(database: Database, revision: str) -> None:
+    assert database.path is not None
+    target = database.path.with_name(f"{database.path.stem}-before-{revision}-{int(time.time())}.db")
+    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM INTO :target"), {"target": str(target)})
+    log.info("copied the database to %s before migrating it", target)
+
+
+@contextmanager
+def _exclusive(database: Database) -> Iterator[None]:
+    """Two processes that start together must not migrate at once."""
+    if database.path is not None:
+        with database.path.with_name(database.path.name + ".migrate").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        return
+    with database.engine.connect() as connection:
+        connection.execute(text("SET lock_timeout = 0"))
+        connection.execute(text("SET statement_timeout = 0"))
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": ADVISORY_LOCK})
+        connection.commit()
+        try:
+            yield
+        finally:
+            connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": ADVISORY_LOCK})
+            connection.commit()
+            connection.invalidate()  # its time-outs were changed; do not hand it on

@@ -1,0 +1,1 @@
+"""Alembic's scripts, run at start by app.store.migrate."""

@@ -1,0 +1,135 @@
+"""Rounds: the one transaction that counts, and reading them back."""
+
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import select
+from sqlmodel import Session, col
+
+from app.store import experiments, sequence
+from app.store.clock import read_clock
+from app.store.experiments import Claim
+from app.store.numbers import finite
+from app.store.states import State
+from app.store.tables import Experiment, Round
+from app.store.views import ROUND_FIELDS, round_view
+from engine.records import RoundRecord
+
+TIMES = frozenset({"seconds", "client_seconds", "server_seconds"})
+
+
+class Verdict(StrEnum):
+    """What became of a round that a worker handed in."""
+
+    STORED = "stored"
+    REPEATED = "repeated"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    DIFFERENT = "different"
+    LOST = "lost"
+
+    def goes_on(self) -> bool:
+        """The worker may compute the next round."""
+        return self in {Verdict.STORED, Verdict.REPEATED}
+
+
+def commit_round(session: Session, claim: Claim, record: RoundRecord, lease_seconds: float) -> Verdict:
+    """Check the fence, then store the round, progress, headline, totals and lease together, and obey a cancel.
+
+    A round that is stored already is compared instead: rows are never overwritten.
+    """
+    row = experiments.held(session, claim)
+    if row is None:
+        return Verdict.LOST
+    if record.round > row.next_round:
+        raise ValueError(f"rounds must come without a gap: expected {row.next_round}, but got {record.round}")
+    row.lease = read_clock(session) + lease_seconds
+    if record.round < row.next_round:
+        return _compare(session, row, record)
+    values = finite(record.model_dump())
+    _add_up(row, values)
+    session.flush()
+    row.seq = sequence.take(session)
+    session.add(
+        Round(experiment=row.id, fence=claim.fence, stored_at=read_clock(session), seq=row.seq, **values),
+    )
+    session.flush()
+    if row.cancel:
+        experiments.finish_locked(session, row, State.CANCELLED)
+        return Verdict.CANCELLED
+    if record.round == row.rounds:
+        # a second number, so that a reader who saw only the round still gets the end
+        experiments.finish_locked(session, row, State.FINISHED)
+        return Verdict.FINISHED
+    return Verdict.STORED
+
+
+def _add_up(row: Experiment, values: dict[str, Any]) -> None:
+    number, accuracy = values["round"], values["accuracy"]
+    row.next_round = number + 1
+    row.deaths = 0
+    row.seconds += values["seconds"]
+    row.totals = {key: total + values[key] for key, total in row.totals.items()}
+    if number > 0 and accuracy is not None:
+        row.final_accuracy = accuracy
+        if row.best_accuracy is None or accuracy > row.best_accuracy:
+            row.best_accuracy, row.best_round = accuracy, number
+
+
+def _compare(session: Session, row: Experiment, record: RoundRecord) -> Verdict:
+    stored = session.get(Round, (row.id, record.round))
+    assert stored is not None, "every round below next_round is stored"
+    old = {key: value for key, value in round_view(stored).items() if key not in TIMES}
+    new = finite(record.without_times())
+    different = sorted(key for key in old if _text(old[key]) != _text(new[key]))
+    if row.cancel:
+        experiments.finish_locked(session, row, State.CANCELLED)
+        return Verdict.CANCELLED
+    if not different:
+        return Verdict.REPEATED
+    if row.mixed_environment:
+        if row.bit_identical:
+            row.bit_identical = False
+            experiments.touch(session, row)
+        return Verdict.REPEATED
+    reason = (
+        f"round {record.round} was computed again in the same environment and came out different "
+        f"({', '.join(different)}); the stored rounds were kept; please report this as a bug"
+    )
+    experiments.finish_locked(session, row, State.FAILED, reason)
+    return Verdict.DIFFERENT
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def after(session: Session, experiment: str, round_number: int = -1) -> list[dict[str, Any]]:
+    """The records with a greater round number, in order."""
+    query = (
+        select(Round)
+        .where(col(Round.experiment) == experiment, col(Round.round) > round_number)
+        .order_by(col(Round.round))
+    )
+    return [round_view(row) for row in session.scalars(query)]
+
+
+def columns(session: Session, ids: Sequence[str], fields: Sequence[str]) -> dict[str, dict[str, list[Any]]]:
+    """Chosen fields of several experiments, a list a field; the round number is always there."""
+    unknown = [field for field in fields if field not in ROUND_FIELDS]
+    if unknown:
+        raise ValueError(f"a round has no field {unknown[0]!r}; it has {', '.join(ROUND_FIELDS)}")
+    names = ["round", *(field for field in dict.fromkeys(fields) if field != "round")]
+    query = (
+        select(col(Round.experiment), *(getattr(Round, name) for name in names))
+        .where(col(Round.experiment).in_(ids))
+        .order_by(col(Round.experiment), col(Round.round))
+    )
+    answer: dict[str, dict[str, list[Any]]] = {key: {name: [] for name in names} for key in ids}
+    for experiment, *values in session.execute(query):
+        lists = answer[experiment]
+        for name, value in zip(names, values, strict=True):
+            lists[name].append(value)
+    return answer

@@ -1,0 +1,39 @@
+"""The life of an experiment: its states and the only ways between them."""
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Where an experiment stands."""
+
+    QUEUED = "queued"
+    PAUSED = "paused"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    DIVERGED = "diverged"
+    NOT_APPLICABLE = "not_applicable"
+
+    def is_finished(self) -> bool:
+        """No way leads out of this state."""
+        return not TRANSITIONS[self]
+
+    def may_become(self, other: "State") -> bool:
+        return other in TRANSITIONS[self]
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.QUEUED: frozenset({State.PAUSED, State.RUNNING, State.CANCELLED}),
+    State.PAUSED: frozenset({State.QUEUED}),
+    State.RUNNING: frozenset(
+        {State.FINISHED, State.FAILED, State.DIVERGED, State.CANCELLING, State.QUEUED, State.PAUSED}
+    ),
+    State.CANCELLING: frozenset({State.CANCELLED}),
+    State.FINISHED: frozenset(),
+    State.FAILED: frozenset(),
+    State.CANCELLED: frozenset(),
+    State.DIVERGED: frozenset(),
+    State.NOT_APPLICABLE: frozenset(),
+}

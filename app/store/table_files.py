@@ -1,0 +1,31 @@
+"""Rounds as a CSV file, the same from the command line and from the web."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from app.store.views import ROUND_FIELDS
+
+COLUMNS = tuple(name for name in ROUND_FIELDS if name != "traces")
+
+
+def csv_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A header and a line a round; the cohort is written as `3 7`, client accuracies as `3=0.7 7=0.65`."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    for record in records:
+        writer.writerow(["" if record[name] is None else _cell(record[name]) for name in COLUMNS])
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+    yield buffer.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return value

@@ -1,0 +1,154 @@
+"""The tables. Times are seconds since 1970 by the database's clock; a value that does not exist is null."""
+
+from typing import Any, ClassVar
+
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Double, Enum, ForeignKey, Index, Integer, String, Text
+from sqlmodel import Field, SQLModel
+
+from app.store.states import State
+
+_state = Enum(
+    State,
+    name="state",
+    native_enum=False,
+    create_constraint=False,
+    length=16,
+    values_callable=lambda states: [state.value for state in states],
+)
+
+
+class Experiment(SQLModel, table=True):
+    """One spec, one seed: what it is, where it stands, who works on it, and its numbers so far."""
+
+    __tablename__: ClassVar[str] = "experiment"
+    __table_args__ = (
+        Index("ix_experiment_due", "state", "priority", "place"),
+        Index("ix_experiment_state_seq", "state_seq"),
+        Index("ix_experiment_fingerprint", "fingerprint"),
+    )
+
+    id: str = Field(sa_column=Column(String(26), primary_key=True))
+    name: str | None = Field(default=None, sa_column=Column(String(200)))
+    tags: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    notes: str = Field(default="", sa_column=Column(Text, nullable=False))
+    algorithm: str = Field(sa_column=Column(String(64), nullable=False))
+    dataset: str = Field(sa_column=Column(String(64), nullable=False))
+    spec: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    fingerprint: str = Field(sa_column=Column(String(64), nullable=False))
+    partition_fingerprint: str | None = Field(default=None, sa_column=Column(String(64)))
+    environment: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    mixed_environment: bool = Field(default=False, sa_column=Column(Boolean, nullable=False))
+    """Rounds were computed in more than one environment, so recomputed ones may differ without being wrong."""
+    bit_identical: bool = Field(default=True, sa_column=Column(Boolean, nullable=False))
+    """False: a recomputed round differed from the stored one after the environment had changed."""
+
+    state: State = Field(default=State.QUEUED, sa_column=Column(_state, nullable=False))
+    error_reason: str | None = Field(default=None, sa_column=Column(Text))
+    error_detail: str | None = Field(default=None, sa_column=Column(Text))
+    created_at: float = Field(sa_column=Column(Double, nullable=False))
+    started_at: float | None = Field(default=None, sa_column=Column(Double))
+    finished_at: float | None = Field(default=None, sa_column=Column(Double))
+
+    priority: int = Field(default=0, sa_column=Column(Integer, nullable=False))
+    place: int = Field(sa_column=Column(BigInteger, nullable=False))
+    """Order among experiments of one priority."""
+    start_after: float = Field(default=0.0, sa_column=Column(Double, nullable=False))
+
+    fence: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    """Grows with every claim; a worker that holds an older number may not write."""
+    owner: str | None = Field(default=None, sa_column=Column(String(200)))
+    lease: float | None = Field(default=None, sa_column=Column(Double))
+    attempts: int = Field(default=0, sa_column=Column(Integer, nullable=False))
+    deaths: int = Field(default=0, sa_column=Column(Integer, nullable=False))
+    """Workers that died on it since the last new round."""
+    cancel: bool = Field(default=False, sa_column=Column(Boolean, nullable=False))
+    cancel_at: float | None = Field(default=None, sa_column=Column(Double))
+
+    rounds: int = Field(sa_column=Column(Integer, nullable=False))
+    next_round: int = Field(default=0, sa_column=Column(Integer, nullable=False))
+    best_accuracy: float | None = Field(default=None, sa_column=Column(Double))
+    best_round: int | None = Field(default=None, sa_column=Column(Integer))
+    final_accuracy: float | None = Field(default=None, sa_column=Column(Double))
+    seconds: float = Field(default=0.0, sa_column=Column(Double, nullable=False))
+    totals: dict[str, int] = Field(sa_column=Column(JSON, nullable=False))
+    """Sums over the rounds; JSON because FLOPs of a long run can pass 64 bits."""
+
+    seq: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    """Number of the last change of any kind."""
+    state_seq: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    """Number of the last change that is not a round."""
+
+
+class Round(SQLModel, table=True):
+    """One round, never deleted and never overwritten; per-client values are packed in one column."""
+
+    __tablename__: ClassVar[str] = "round"
+    __table_args__ = (Index("ix_round_seq", "seq"), {"sqlite_with_rowid": False})
+
+    experiment: str = Field(sa_column=Column(String(26), ForeignKey("experiment.id"), primary_key=True))
+    round: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
+    accuracy: float | None = Field(default=None, sa_column=Column(Double))
+    loss: float | None = Field(default=None, sa_column=Column(Double))
+    scalars_up: int = Field(sa_column=Column(BigInteger, nullable=False))
+    scalars_down: int = Field(sa_column=Column(BigInteger, nullable=False))
+    bytes_up: int = Field(sa_column=Column(BigInteger, nullable=False))
+    bytes_down: int = Field(sa_column=Column(BigInteger, nullable=False))
+    client_flops: int = Field(sa_column=Column(BigInteger, nullable=False))
+    server_flops: int = Field(sa_column=Column(BigInteger, nullable=False))
+    eval_flops: int = Field(sa_column=Column(BigInteger, nullable=False))
+    seconds: float = Field(sa_column=Column(Double, nullable=False))
+    client_seconds: float = Field(sa_column=Column(Double, nullable=False))
+    server_seconds: float = Field(sa_column=Column(Double, nullable=False))
+    cohort: list[int] = Field(sa_column=Column(JSON, nullable=False))
+    client_accuracy: dict[str, float | None] = Field(sa_column=Column(JSON, nullable=False))
+    traces: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    fence: int = Field(sa_column=Column(BigInteger, nullable=False))
+    stored_at: float = Field(sa_column=Column(Double, nullable=False))
+    seq: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
+class Worker(SQLModel, table=True):
+    """A process that runs experiments, as long as it is seen."""
+
+    __tablename__: ClassVar[str] = "worker"
+
+    name: str = Field(sa_column=Column(String(200), primary_key=True))
+    host: str = Field(sa_column=Column(String(200), nullable=False))
+    pid: int = Field(sa_column=Column(Integer, nullable=False))
+    device: str = Field(sa_column=Column(String(32), nullable=False))
+    slots: int = Field(sa_column=Column(Integer, nullable=False))
+    started_at: float = Field(sa_column=Column(Double, nullable=False))
+    last_seen: float = Field(sa_column=Column(Double, nullable=False))
+
+
+class Counter(SQLModel, table=True):
+    """One row, `seq`: every committed change takes the next number from it, in its own transaction."""
+
+    __tablename__: ClassVar[str] = "counter"
+
+    name: str = Field(sa_column=Column(String(32), primary_key=True))
+    value: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
+class Lease(SQLModel, table=True):
+    """Who may do a job that only one process at a time should do."""
+
+    __tablename__: ClassVar[str] = "lease"
+
+    name: str = Field(sa_column=Column(String(32), primary_key=True))
+    owner: str = Field(sa_column=Column(String(200), nullable=False))
+    until: float = Field(sa_column=Column(Double, nullable=False))
+
+
+class IdempotencyKey(SQLModel, table=True):
+    """The answer to a request that may be sent again."""
+
+    __tablename__: ClassVar[str] = "idempotency_key"
+    __table_args__ = (Index("ix_idempotency_key_created_at", "created_at"),)
+
+    key: str = Field(sa_column=Column(String(200), primary_key=True))
+    request: str = Field(sa_column=Column(String(64), nullable=False))
+    """sha256 of method, path and body."""
+    experiment: str = Field(sa_column=Column(String(26), ForeignKey("experiment.id"), nullable=False))
+    answer: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    created_at: float = Field(sa_column=Column(Double, nullable=False))

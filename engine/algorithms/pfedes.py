@@ -1,0 +1,93 @@
+"""pFedES: a tiny shared network in front of every private model turns an image into an enhanced image of equal size.
+
+Yi, Yu, Ren, Wang, Liu, Li: pFedES: Generalized Proxy Feature Extractor Sharing for Model Heterogeneous
+Personalized Federated Learning. AAAI 2025; first version https://arxiv.org/abs/2311.06879
+
+    phase 1   θ frozen:    x̂ = G(x; θ^{t-1});  min_ω  μ·CE(F_k(x̂), y) + (1-μ)·CE(F_k(x), y)      E epochs
+    phase 2   ω_k frozen:  min_θ  CE(F_k(G(x; θ)), y)                                              E_fe epochs
+    server    θ^t = Σ w_k θ_k
+    use       F_k(x): the proxy is not needed
+
+Deviations: weights are normalised over the clients that took part; the optimiser is new in every phase (the public code
+lets momentum leak from client to client); a term whose weight is 0 is not computed.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn, no_grad
+from torch.nn.functional import cross_entropy
+
+from engine.algorithm import AlgorithmParams, Client, Method, Payload
+from engine.models import Proxy
+from engine.patterns import AveragesModule
+from engine.training import fit
+
+
+class ResidualProxy(nn.Module):
+    """x plus what the ordinary proxy adds: starts close to the image itself."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.added = Proxy(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        enhanced: Tensor = x + self.added(x)
+        return enhanced
+
+
+PROXIES: Mapping[str, Callable[[int], nn.Module]] = {"conv": Proxy, "residual": ResidualProxy}
+
+
+class PFedESParams(AlgorithmParams):
+    name: Literal["pfedes"] = "pfedes"
+    mu: float = Field(0.1, ge=0, le=1, description="μ: weight of the loss on enhanced images; 0 is Standalone")
+    proxy_epochs: int = Field(5, ge=0, le=1000, description="E_fe: epochs of the proxy in each round")
+    proxy: Literal["conv", "residual"] = Field(
+        "conv", description="The size-preserving proxy: the paper's two convolutions, or these added to the image"
+    )
+
+
+class PFedES(AveragesModule[PFedESParams]):
+    Params = PFedESParams
+    method = Method(
+        title="pFedES",
+        paper="pFedES: Generalized Proxy Feature Extractor Sharing for Model Heterogeneous Personalized Federated "
+        "Learning",
+        authors="Yi, Yu, Ren, Wang, Liu, Li",
+        venue="AAAI",
+        year=2025,
+        link="https://arxiv.org/abs/2311.06879",
+        shares="a proxy of 443 parameters (three channels)",
+        family="proposed",
+    )
+
+    def init_client(self, client: Client) -> None:
+        channels = self.setup.shape[0]
+        client.parts["proxy"] = self.setup.make("proxy", lambda: PROXIES[self.params.proxy](channels))
+
+    def shared(self, client: Client) -> nn.Module:
+        return client.parts["proxy"]
+
+    def private(self, client: Client) -> Mapping[str, nn.Module]:
+        return {"model": client.model}
+
+    def local_update(self, client: Client, received: Payload) -> Payload:
+        self.receive(client, received)
+        F, G, μ = client.model, client.parts["proxy"], self.params.mu
+
+        def model_objective(x: Tensor, y: Tensor) -> Tensor:
+            if μ == 0:
+                return cross_entropy(F(x), y)
+            with no_grad():
+                enhanced = G(x)
+            loss = μ * cross_entropy(F(enhanced), y)  # μ·ℓ1
+            return loss if μ == 1 else loss + (1 - μ) * cross_entropy(F(x), y)  # + (1-μ)·ℓ2
+
+        def proxy_objective(x: Tensor, y: Tensor) -> Tensor:
+            return cross_entropy(F(G(x)), y)
+
+        fit(client, model_objective, client.train, update=[F], forward=[G])
+        fit(client, proxy_objective, client.train, update=[G], through=[F], epochs=self.params.proxy_epochs)
+        return self.upload(client)

@@ -1,0 +1,35 @@
+"""Standalone: every client trains alone and nothing travels.
+
+The yardstick of all personalised methods. A client of the cohort S^t runs E epochs of
+
+    min CE(F_k(x), y)
+
+so it does as many local epochs as under any other method; idle clients do not train.
+"""
+
+from typing import Literal
+
+from engine.algorithm import Algorithm, AlgorithmParams, Client, Method, Payload
+from engine.training import fit_classifier
+
+
+class StandaloneParams(AlgorithmParams):
+    name: Literal["standalone"] = "standalone"
+
+
+class Standalone(Algorithm[StandaloneParams]):
+    Params = StandaloneParams
+    method = Method(
+        title="Standalone",
+        paper="Local training without federation",
+        authors="",
+        venue="",
+        year=0,
+        link="",
+        shares="nothing",
+        family="standalone",
+    )
+
+    def local_update(self, client: Client, received: Payload) -> Payload:
+        fit_classifier(client)
+        return {}

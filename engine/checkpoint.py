@@ -1,0 +1,189 @@
+"""The state of a run on disk: written atomically, verified when read, resumable to the bit.
+
+One safetensors file holds the server, one each client that has taken part; a manifest names them all with their
+checksums and carries its own in its name. Only clients that changed since the last checkpoint are written. A file
+appears under its final name complete or not at all: temporary name, fsync, rename, fsync of the folder. Round and
+writer stand in every name, so a writer that lost its lease can never overwrite the files of its successor.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from engine.algorithm import ServerState
+from engine.records import RoundRecord
+from engine.run import Run
+from engine.states import contiguous
+
+FORMAT = 1
+LARGEST_SHARE = 0.05
+_GROUP = "|"  # between group and tensor name; no id contains it
+
+
+class CheckpointDamaged(Exception):
+    """A file is missing or is not what its manifest says."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """How to find a checkpoint again, and proof that it is the one."""
+
+    manifest: str
+    sha256: str
+    round: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A verified checkpoint: the run goes on after `round`."""
+
+    round: int
+    fingerprint: str
+    server: ServerState
+    clients: Mapping[int, Path] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """The folder of one experiment's checkpoints."""
+
+    def __init__(self, folder: Path, *, writer: str = "0", keep: int = 2) -> None:
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1, but got {keep}")
+        self.folder = folder
+        self.writer = writer
+        self.keep = keep
+        self._written: dict[int, dict[str, Any]] = {}  # client to the entry of its newest file
+
+    def save(self, run: Run) -> Saved:
+        """Write what changed and a manifest that names everything."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        number = run.last_round
+        for client, tensors in run.take_changed():
+            self._written[client] = self._write(f"client-{client}-round-{number}", to_bytes(contiguous(tensors)))
+        server = {
+            f"{group}{_GROUP}{name}": tensor
+            for group, tensors in run.server.groups.items()
+            for name, tensor in contiguous(tensors).items()
+        }
+        manifest = {
+            "format": FORMAT,
+            "round": number,
+            "fingerprint": run.spec.fingerprint(),
+            "environment": run.environment,
+            "server": self._write(f"server-round-{number}", to_bytes(server)),
+            "groups": list(run.server.groups),
+            "clients": {str(client): entry for client, entry in sorted(self._written.items())},
+        }
+        content = json.dumps(manifest, separators=(",", ":")).encode()
+        digest = hashlib.sha256(content).hexdigest()
+        entry = self._write(f"manifest-round-{number:06d}-{digest}", content, ".json")
+        return Saved(entry["file"], digest, number)
+
+    def load(self, manifest: str, sha256: str) -> Snapshot:
+        """Read a checkpoint and verify every file it names."""
+        content = self._read({"file": manifest, "sha256": sha256})
+        try:
+            data = json.loads(content)
+            if data["format"] != FORMAT:
+                raise CheckpointDamaged(f"{manifest} has format {data['format']}, but this version reads {FORMAT}")
+            self._read(data["server"])
+            for entry in data["clients"].values():
+                self._read(entry)
+            groups: dict[str, dict[str, Tensor]] = {group: {} for group in data["groups"]}
+            for key, tensor in load_file(self.folder / data["server"]["file"]).items():
+                group, name = key.split(_GROUP, 1)
+                groups[group][name] = tensor
+        except (KeyError, TypeError, ValueError, SafetensorError) as error:
+            raise CheckpointDamaged(f"{manifest} is not a checkpoint: {error!r}") from error
+        self._written = {int(client): entry for client, entry in data["clients"].items()}
+        return Snapshot(
+            round=data["round"],
+            fingerprint=data["fingerprint"],
+            server=ServerState(groups, data["round"]),
+            clients={client: self.folder / entry["file"] for client, entry in self._written.items()},
+        )
+
+    def newest(self, fingerprint: str) -> Snapshot | None:
+        """The newest checkpoint of this spec that is whole; damaged ones are passed over."""
+        for manifest in self._manifests():
+            try:
+                snapshot = self.load(manifest.name, manifest.name.split("-")[3])
+            except CheckpointDamaged:
+                continue
+            if snapshot.fingerprint == fingerprint:
+                return snapshot
+        return None
+
+    def prune(self) -> None:
+        """Delete what no kept manifest names. Call it only after the newest checkpoint counts."""
+        kept = self._manifests()[: self.keep]
+        named = {manifest.name for manifest in kept}
+        for manifest in kept:
+            try:
+                data = json.loads(manifest.read_bytes())
+            except ValueError:
+                continue
+            named.add(data["server"]["file"])
+            named.update(entry["file"] for entry in data["clients"].values())
+        for path in self.folder.iterdir():
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+
+    def _manifests(self) -> list[Path]:
+        """Newest round first."""
+        return sorted(self.folder.glob("manifest-round-*.json"), reverse=True)
+
+    def _write(self, stem: str, content: bytes, suffix: str = ".safetensors") -> dict[str, Any]:
+        name = f"{stem}-writer-{self.writer}{suffix}"
+        temporary = self.folder / f"{name}.tmp"
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self.folder / name)
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return {"file": name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+    def _read(self, entry: Mapping[str, Any]) -> bytes:
+        path = self.folder / Path(entry["file"]).name
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise CheckpointDamaged(f"{path.name} cannot be read: {error.strerror}") from error
+        if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+            raise CheckpointDamaged(f"{path.name} does not have the checksum its manifest gives")
+        return content
+
+
+def rounds_with_checkpoints(
+    run: Run, checkpoints: Checkpoints, every: int | None = None
+) -> Iterator[tuple[RoundRecord, Saved | None]]:
+    """Every record, with the checkpoint that was written right after it if there was one.
+
+    `every` is in rounds; None writes as often as keeps the cost within five per cent of the time. The last round is
+    always written. The caller prunes once a checkpoint counts.
+    """
+    cost, last = 0.0, time.perf_counter()
+    for record in run.rounds():
+        now = time.perf_counter()
+        due = record.round % every == 0 if every is not None else (now - last) * LARGEST_SHARE >= cost
+        saved = None
+        if record.round > 0 and (due or record.round == run.spec.rounds):
+            saved = checkpoints.save(run)
+            last = time.perf_counter()
+            cost = last - now
+        yield record, saved

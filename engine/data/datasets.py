@@ -1,0 +1,387 @@
+"""Labelled images as one tensor, loaded once per process from the data folder or made on the spot."""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from engine.data import files, readers, synthetic
+from engine.data.errors import DataDamaged, DataError, DataMissing
+from engine.data.readers import Contents, Layout, Progress
+from engine.data.spec import Cifar100, DatasetSpec, ImportedSet, Synthetic
+
+__all__ = [
+    "PUBLISHED",
+    "Availability",
+    "DataDamaged",
+    "DataError",
+    "DataMissing",
+    "Dataset",
+    "Published",
+    "available",
+    "imported_partition",
+    "load",
+    "require",
+]
+
+log = logging.getLogger("fedarena.data")
+
+CACHE = ".cache"
+IMPORTED = "imported"
+_DECODER = 1  # raise it when a reader's output changes: every cache is then made again
+_KEPT = 4  # data sets that stay loaded in a process although nobody uses them
+
+Shares = tuple[tuple[Tensor, Tensor], ...]
+"""Per client the indices of its training and of its test samples."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """All samples of a set; clients hold indices into it."""
+
+    name: str
+    images: Tensor  # (n, H, W, C) uint8, channels last; float32 (already normalised) only for imported float sets
+    labels: Tensor  # (n,) int64, 0..classes-1
+    classes: int
+    official_test: Tensor  # (n,) bool: the publisher's own test part, all False where there is none
+    domains: Tensor | None = None  # (n,) int64
+    domain_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    imported_shares: Shares = ()  # the clients of an imported folder
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of one image."""
+        _, height, width, channels = self.images.shape
+        return channels, height, width
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What is known about a data set before anything is read."""
+
+    name: str
+    title: str
+    shape: tuple[int, int, int]  # (C, H, W)
+    classes: int
+    images: int
+    bundled: bool = False  # there without any file
+
+
+PUBLISHED: Mapping[str, Published] = {
+    entry.name: entry
+    for entry in (
+        Published("digits", "scikit-learn digits", (1, 32, 32), 10, 1_797, bundled=True),
+        Published("synthetic", "Synthetic textures", (3, 32, 32), 10, 6_000, bundled=True),
+        Published("mnist", "MNIST", (1, 28, 28), 10, 70_000),
+        Published("fmnist", "Fashion-MNIST", (1, 28, 28), 10, 70_000),
+        Published("cifar10", "CIFAR-10", (3, 32, 32), 10, 60_000),
+        Published("cifar100", "CIFAR-100", (3, 32, 32), 100, 60_000),
+        Published("flowers102", "Flowers-102", (3, 64, 64), 102, 8_189),
+        Published("tiny-imagenet", "Tiny-ImageNet", (3, 64, 64), 200, 100_000),
+        Published("pacs", "PACS", (3, 64, 64), 7, 9_991),
+        Published("domainnet", "DomainNet", (3, 64, 64), 345, 586_575),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Availability:
+    """One line of `fedarena data ls`."""
+
+    name: str  # the name in a spec; for an imported set the name it was given
+    title: str
+    shape: tuple[int, int, int]
+    classes: int
+    images: int
+    available: bool
+    location: str  # folder or file; empty for a missing set, "built in" for one without files
+    imported: bool = False
+    clients: int = 0  # of an imported set
+
+
+def available(root: Path | None) -> tuple[Availability, ...]:
+    """Every known data set and whether it is there; nothing is decoded."""
+    rows = []
+    for entry in PUBLISHED.values():
+        found = None if entry.bundled else readers.find(entry.name, root)
+        location = "built in" if entry.bundled else "" if found is None else str(found[1])
+        rows.append(
+            Availability(entry.name, entry.title, entry.shape, entry.classes, entry.images, bool(location), location)
+        )
+    for name, path in sorted(_imported_files(root).items()):
+        try:
+            tensors, notes = files.read_tensors(path, full_check=False)
+            count, height, width, channels = tensors["images"].shape
+            about = json.loads(notes["about"])
+            classes, clients = int(about["classes"]), len(about["ranges"])
+        except (DataDamaged, KeyError, ValueError) as error:
+            log.warning("the imported set %s cannot be read: %s", name, error)
+            continue
+        rows.append(
+            Availability(
+                name, f"{name} (imported)", (channels, height, width), classes, count, True, str(path), True, clients
+            )
+        )
+    return tuple(rows)
+
+
+def require(spec: DatasetSpec, root: Path | None) -> None:
+    """Raise DataMissing if the spec's data set is not there; nothing is decoded."""
+    _locate(spec, root)
+
+
+def _locate(spec: DatasetSpec, root: Path | None) -> tuple[Layout, Path] | Path | None:
+    """Layout and folder of a published set, file of an imported one, None for a set without files."""
+    if isinstance(spec, ImportedSet):
+        # the name is compared with what is there, it never becomes part of a path
+        path = _imported_files(root).get(spec.set)
+        if path is None:
+            raise DataMissing(
+                f"the imported data set {spec.set!r} is missing: it was looked for in "
+                f"{'no folder' if root is None else root / IMPORTED}; "
+                f"bring it in with: fedarena data import {spec.set} --from FOLDER"
+            )
+        return path
+    if PUBLISHED[spec.name].bundled:
+        return None
+    found = readers.find(spec.name, root)
+    if found is None:
+        raise DataMissing(missing_message(spec.name, root))
+    return found
+
+
+def missing_message(name: str, root: Path | None) -> str:
+    places = dict.fromkeys(
+        str(folder) for layout in readers.LAYOUTS[name] for folder in readers.folders_to_search(name, layout, root)
+    )
+    command = f"fedarena data get {name}" if name != "pacs" else f"fedarena data import {name} --from FOLDER"
+    where = ", ".join(places) or "no folder: no data folder is set (FEDARENA_DATA)"
+    return f"the data set {name} is missing: it was looked for in {where}; fetch it with: {command}"
+
+
+def _imported_files(root: Path | None) -> dict[str, Path]:
+    folder = None if root is None else root / IMPORTED
+    if folder is None or not folder.is_dir():
+        return {}
+    return {path.stem: path for path in folder.glob("*.safetensors") if path.is_file() and not path.is_symlink()}
+
+
+_in_use: "weakref.WeakValueDictionary[tuple[str, ...], Dataset]" = weakref.WeakValueDictionary()
+_recent: OrderedDict[tuple[str, ...], Dataset] = OrderedDict()
+_lock = threading.Lock()
+
+
+def load(spec: DatasetSpec, root: Path | None, progress: Progress | None = None) -> Dataset:
+    """The data set of the spec; within a process the same object as long as its folder does not change."""
+    place = _locate(spec, root)
+    where: tuple[str, ...] = ()
+    if place is not None:
+        path = place[1] if isinstance(place, tuple) else place
+        where = (str(path), str(path.stat().st_mtime_ns), str(root))
+    key = (spec.model_dump_json(exclude={"transform"}), *where)
+    with _lock:
+        dataset = _in_use.get(key)
+        if dataset is None:
+            dataset = _load(spec, place, root, progress or readers.quiet)
+            _in_use[key] = dataset
+        _recent[key] = dataset
+        _recent.move_to_end(key)
+        while len(_recent) > _KEPT:
+            _recent.popitem(last=False)
+        return dataset
+
+
+def _load(
+    spec: DatasetSpec, place: tuple[Layout, Path] | Path | None, root: Path | None, progress: Progress
+) -> Dataset:
+    if isinstance(spec, Synthetic):
+        return _synthetic(spec)
+    if place is None:
+        return _digits()
+    if isinstance(place, Path):
+        return _imported(place)
+    tensors, about = decoded(spec.name, place, root, progress)
+    coarse = isinstance(spec, Cifar100) and spec.labels == "coarse"
+    count = PUBLISHED[spec.name].images
+    if len(tensors["labels"]) != count:
+        log.warning("%s: %s holds %d of the %d published images", spec.name, place[1], len(tensors["labels"]), count)
+    return Dataset(
+        spec.name,
+        _tensor(tensors["images"]),
+        _tensor(tensors["coarse" if coarse else "labels"]),
+        20 if coarse else about["classes"],
+        _tensor(tensors["official_test"]),
+        _tensor(tensors["domains"]) if "domains" in tensors else None,
+        tuple(about["domain_names"]),
+        tuple(about["coarse_names" if coarse else "class_names"]),
+    )
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    assert array.flags.writeable  # torch would let a read-only array be written all the same
+    return torch.from_numpy(array)
+
+
+def decoded(
+    name: str, place: tuple[Layout, Path], root: Path | None, progress: Progress, *, again: bool = False
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The tensors of a published set from the cache, or decoded now and cached if the data folder can be written.
+
+    `again` reads the source files even if the cache has them.
+    """
+    layout, folder = place
+    path = None if root is None else root / CACHE / f"{name}-{_fingerprint(name, layout, folder)}.safetensors"
+    if path is not None and path.is_file() and not again:
+        try:
+            tensors, notes = files.read_tensors(path)
+            return tensors, json.loads(notes["about"])
+        except (DataDamaged, KeyError, ValueError, FileNotFoundError) as error:
+            log.warning("%s; the data set is decoded again", error)
+    contents = layout.read(folder)
+    small, about = _small_tensors(contents)
+    if path is not None and _writable(path.parent):
+        try:
+            files.write_tensors(
+                path,
+                small,
+                {"about": json.dumps(about)},
+                large=("images", contents.shape, np.uint8, lambda out: contents.fill(out, progress)),
+            )
+        except OSError as error:
+            log.warning("%s cannot be written (%s); the data set is kept in memory", path, error)
+        else:
+            files.sweep(path.parent, name, path)
+            return files.read_tensors(path, full_check=False)[0], about
+    images = np.empty(contents.shape, np.uint8)
+    contents.fill(images, progress)
+    return {**small, "images": images}, about
+
+
+def _small_tensors(contents: Contents) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    small: dict[str, NDArray[Any]] = {"labels": contents.labels, "official_test": contents.official_test}
+    if contents.coarse is not None:
+        small["coarse"] = contents.coarse
+    if contents.domains is not None:
+        small["domains"] = contents.domains
+    about = {
+        "classes": contents.classes,
+        "class_names": contents.class_names,
+        "coarse_names": contents.coarse_names,
+        "domain_names": contents.domain_names,
+    }
+    return small, about
+
+
+def _fingerprint(name: str, layout: Layout, folder: Path) -> str:
+    """Names, sizes and times of all source files: any change gives another cache file."""
+    digest = hashlib.sha256(f"{_DECODER}\0{name}\0{layout.title}\0".encode())
+    for path in layout.files(folder):
+        status = path.stat()
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+    return digest.hexdigest()[:32]
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        log.info("%s cannot be made (%s); decoded data sets stay in memory", folder, error)
+        return False
+    return os.access(folder, os.W_OK)
+
+
+def _synthetic(spec: Synthetic) -> Dataset:
+    images, labels, test = synthetic.make(spec)
+    return Dataset(
+        "synthetic",
+        torch.from_numpy(images),
+        torch.from_numpy(labels),
+        spec.classes,
+        torch.from_numpy(test),
+        class_names=tuple(f"class {number}" for number in range(spec.classes)),
+    )
+
+
+def _digits() -> Dataset:
+    from sklearn.datasets import load_digits  # imported here: it takes a second
+
+    bunch = load_digits()
+    grey = torch.from_numpy(np.asarray(bunch.images, np.float32))[:, None] * (255 / 16)  # (n, 1, 8, 8), 0..16
+    large = functional.interpolate(grey, size=(32, 32), mode="bilinear", align_corners=False)
+    images = large.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+    labels = torch.from_numpy(np.asarray(bunch.target, np.int64))
+    return Dataset(
+        "digits", images, labels, 10, torch.zeros(len(labels), dtype=torch.bool), class_names=tuple("0123456789")
+    )
+
+
+# --- sets brought in from PFLlib or HtFLlib -----------------------------------------------------------------------
+
+
+def imported_path(name: str, root: Path) -> Path:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name):
+        raise ValueError(
+            "the name of an imported set must be 1 to 64 of a-z, 0-9 and '-', beginning with a letter or digit, "
+            f"but got {name!r}"
+        )
+    return root / IMPORTED / f"{name}.safetensors"
+
+
+def store_imported(name: str, folder: readers.ClientFolder, root: Path) -> Path:
+    """Keep an imported set and its clients as one file in the data folder."""
+    path = imported_path(name, root)
+    about = {"classes": folder.classes, "ranges": folder.ranges}
+
+    def fill(out: NDArray[Any]) -> None:
+        start = 0
+        for part in folder.parts:
+            out[start : start + len(part)] = part
+            start += len(part)
+
+    shape = (len(folder.labels), *folder.parts[0].shape[1:])
+    large = ("images", shape, folder.kind, fill)
+    files.write_tensors(path, {"labels": folder.labels}, {"about": json.dumps(about)}, large=large)
+    return path
+
+
+def _imported(path: Path) -> Dataset:
+    tensors, notes = files.read_tensors(path)
+    about = json.loads(notes["about"])
+    shares = tuple((torch.arange(train, test), torch.arange(test, end)) for train, test, end in about["ranges"])
+    labels = _tensor(tensors["labels"])
+    return Dataset(
+        IMPORTED,
+        _tensor(tensors["images"]),
+        labels,
+        int(about["classes"]),
+        torch.zeros(len(labels), dtype=torch.bool),
+        imported_shares=shares,
+    )
+
+
+def imported_partition(spec: DatasetSpec, root: Path | None) -> list[tuple[Tensor, Tensor]]:
+    """Per client of an imported set the indices of its training and test samples, as the folder had them."""
+    if not isinstance(spec, ImportedSet):
+        raise ValueError(
+            f"partition 'imported' must go with an imported data set (dataset: {{name: imported, set: …}}), "
+            f"but the data set is {spec.name!r}"
+        )
+    return list(load(spec, root).imported_shares)

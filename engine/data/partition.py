@@ -1,0 +1,299 @@
+"""Spread a data set over clients: a pure function of the data set, the parameters, the clients and the seed.
+
+Three streams of random numbers (who gets what, training or test, label maps) are independent of each other: another
+label mode leaves every sample where it is. Index lists ascend. No sample lies in the training set of one client and
+the test set of the same or another one. No two clients share a sample, except where `balanced` and `dirichlet-mix`
+deal an exhausted class again or test on whole classes, and where an imported folder says so.
+
+The splits:
+
+* `stratified-80-20`, `80-10-10`, `random-75-25` pool the publisher's parts, deal the pool and cut each client's share.
+* `official` and `authors` deal the publisher's training and test parts apart, with the same proportions.
+* `balanced` and `dirichlet-mix` deal local_size training samples. Under a pooled split the pool is cut first, and test
+  samples come from the other side in the ratio of the split and with the client's class mix, so that nobody trains on
+  what another client is tested on. `authors` does the same with its two parts. Under `official` a client is tested on
+  all official test samples of the classes it trains on.
+* `imported` keeps the folder's own split.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.data import schemes
+from engine.data.dealing import Flags, Hand, Ints, PartitionError, listing
+from engine.data.labels import label_maps
+from engine.data.schemes import Table
+from engine.data.spec import (
+    Balanced,
+    Dirichlet,
+    DirichletMix,
+    FeatureShift,
+    Iid,
+    ImportedPartition,
+    PartitionSpec,
+    Pathological,
+    Practical,
+    QuantitySkew,
+)
+from engine.data.splits import cut_pool, piles, split_hand
+from engine.rng import numpy_generator
+
+__all__ = ["ClientShare", "LabelledSet", "Partition", "PartitionError", "make_partition"]
+
+
+class LabelledSet(Protocol):
+    """What a partition needs to know of a data set."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def labels(self) -> Tensor: ...
+    @property
+    def classes(self) -> int: ...
+    @property
+    def official_test(self) -> Tensor: ...
+    @property
+    def domains(self) -> Tensor | None: ...
+    @property
+    def domain_names(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class ClientShare:
+    """One client's samples, as ascending indices into the data set, and its own names for the classes."""
+
+    train: Tensor
+    test: Tensor
+    label_map: Tensor | None
+    """(L,) global id → local id, -1 where the client has none; None is the identity."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Every client's share; classes is the width of the clients' heads."""
+
+    shares: tuple[ClientShare, ...]
+    classes: int
+    fingerprint: str
+    notes: tuple[str, ...]
+
+    def counts(self, labels: Tensor) -> Tensor:
+        """(N, L) training and test samples of each class at each client."""
+        return self.train_counts(labels) + self.test_counts(labels)
+
+    def train_counts(self, labels: Tensor) -> Tensor:
+        return self._count([share.train for share in self.shares], labels)
+
+    def test_counts(self, labels: Tensor) -> Tensor:
+        return self._count([share.test for share in self.shares], labels)
+
+    def _count(self, lists: list[Tensor], labels: Tensor) -> Tensor:
+        first = self.shares[0].label_map
+        classes = self.classes if first is None else first.numel()
+        owner = torch.repeat_interleave(torch.arange(len(lists)), torch.tensor([each.numel() for each in lists]))
+        cells = owner * classes + labels[torch.cat(lists)]
+        return torch.bincount(cells, minlength=len(lists) * classes).reshape(len(lists), classes)
+
+
+def make_partition(
+    dataset: LabelledSet,
+    spec: PartitionSpec,
+    clients: int,
+    seed: int,
+    imported: Sequence[tuple[Tensor, Tensor]] | None = None,
+) -> Partition:
+    """The shares of `clients` clients; raises PartitionError where the rules cannot be met.
+
+    seed is the partition's own (`ExperimentSpec.partition_seed`). imported: (training, test) indices of each client,
+    read by the partition `imported` alone.
+    """
+    labels = dataset.labels.numpy().astype(np.int64)
+    notes: list[str] = []
+    if isinstance(spec, ImportedPartition):
+        train, test, owned = _imported(dataset, labels, imported, clients, notes)
+    else:
+        train, test, owned = _dealt(dataset, labels, spec, clients, seed, notes)
+    _check_sizes(train, test)
+    maps, width = label_maps(
+        spec.labels, owned, isinstance(spec, DirichletMix), numpy_generator(seed, "partition", "labels")
+    )
+    shares = tuple(
+        ClientShare(*samples, None if maps is None else torch.from_numpy(maps[client]))
+        for client, samples in enumerate(zip(_tensors(train), _tensors(test), strict=True))
+    )
+    return Partition(shares, width, _fingerprint(shares), tuple(notes))
+
+
+Lists = list[Ints]
+"""One ascending index list for each client."""
+
+
+def _dealt(
+    dataset: LabelledSet, labels: Ints, spec: PartitionSpec, clients: int, seed: int, notes: list[str]
+) -> tuple[Lists, Lists, Flags]:
+    """Training lists, test lists, and which classes each client has samples of (N, L)."""
+    classes = dataset.classes
+    cutting = numpy_generator(seed, "partition", "split")
+    parts = piles(dataset.name, dataset.official_test.numpy().astype(np.bool_), spec.split, cutting)
+    sized = isinstance(spec, Balanced | DirichletMix)
+    if not sized:
+        _check_enough(dataset.name, parts.train, parts.test, clients)
+    elif parts.test is None:
+        parts = cut_pool(parts, labels, classes, spec.split, cutting)
+    notes += parts.notes
+
+    whole_classes = sized and spec.split == "official"
+    pile = (parts.train,) if parts.test is None or whole_classes else (parts.train, parts.test)
+    table = Table(dataset.name, labels, classes, clients, pile, numpy_generator(seed, "partition", "deal"), notes)
+    train, *rest = _hands(table, spec, dataset, parts.ratio)
+
+    if parts.test is None:
+        train, test, more = split_hand(train, labels, clients, classes, spec.split, cutting)
+        notes += more
+    elif whole_classes:
+        owned = train.counts(labels, clients, classes) > 0
+        return _lists(train, clients), _class_lists(parts.test, labels, owned), owned
+    else:
+        (test,) = rest
+    owned = train.counts(labels, clients, classes) + test.counts(labels, clients, classes) > 0
+    return _lists(train, clients), _lists(test, clients), owned
+
+
+def _hands(table: Table, spec: PartitionSpec, dataset: LabelledSet, ratio: tuple[int, int]) -> list[Hand]:
+    match spec:
+        case Pathological():
+            return schemes.pathological(table, spec)
+        case Practical():
+            return schemes.practical(table, spec)
+        case Dirichlet():
+            return schemes.dirichlet(table, spec)
+        case Balanced():
+            return schemes.balanced(table, spec, ratio)
+        case DirichletMix():
+            return schemes.dirichlet_mix(table, spec, ratio)
+        case Iid():
+            return schemes.iid(table)
+        case QuantitySkew():
+            return schemes.quantity_skew(table, spec)
+        case FeatureShift():
+            domains = None if dataset.domains is None else dataset.domains.numpy().astype(np.int64)
+            return schemes.feature_shift(table, domains, dataset.domain_names)
+        case ImportedPartition():
+            raise AssertionError("an imported partition is not dealt")
+
+
+def _class_lists(pile: Ints, labels: Ints, owned: Flags) -> Lists:
+    """All samples of the pile that belong to a client's classes; clients of the same classes share one list."""
+    sets, which = np.unique(owned, axis=0, return_inverse=True)
+    lengths = sets @ np.bincount(labels[pile], minlength=owned.shape[1])
+    if lengths.sum() > schemes.MAX_DEALT:
+        raise PartitionError(
+            "partition.split",
+            f"testing {len(owned):,} clients on whole classes needs {lengths.sum():,} test indices, more than the "
+            f"{schemes.MAX_DEALT:,} that are allowed; use fewer clients or another split than official",
+        )
+    lists = [pile[each[labels[pile]]] for each in sets]
+    return [lists[each] for each in which.ravel()]
+
+
+def _imported(
+    dataset: LabelledSet,
+    labels: Ints,
+    imported: Sequence[tuple[Tensor, Tensor]] | None,
+    clients: int,
+    notes: list[str],
+) -> tuple[Lists, Lists, Flags]:
+    if imported is None:
+        raise PartitionError(
+            "partition.name",
+            f"imported needs a data set that was imported together with its clients, but {dataset.name} has none; "
+            "choose such a set or another partition",
+        )
+    if len(imported) != clients:
+        raise PartitionError(
+            "clients",
+            f"the imported folder of {dataset.name} holds {len(imported):,} clients, so clients must be "
+            f"{len(imported):,}, but got {clients:,}",
+        )
+    train, test = ([np.sort(pair[side].numpy().astype(np.int64)) for pair in imported] for side in range(2))
+    uses = np.zeros(labels.size, dtype=np.int64)
+    for client, own in enumerate(np.concatenate(pair) for pair in zip(train, test, strict=True)):
+        if own.size and not 0 <= own.min() <= own.max() < labels.size:
+            raise PartitionError(
+                "partition.name",
+                f"imported client {client} names samples {own.min()} to {own.max()}, but {dataset.name} has samples "
+                f"0 to {labels.size - 1}; import the folder again",
+            )
+        if np.unique(own).size != own.size:
+            raise PartitionError(
+                "partition.name",
+                f"imported client {client} has {own.size - np.unique(own).size:,} of its {own.size:,} samples twice, "
+                "in one of its sets or in both; import a folder without repetitions",
+            )
+        uses[own] += 1
+    if (uses > 1).any():
+        notes.append(f"{int((uses > 1).sum()):,} samples belong to more than one client, as imported")
+    hands = [
+        Hand(np.repeat(np.arange(clients), [len(own) for own in side]), np.concatenate(side)) for side in (train, test)
+    ]
+    first, second = (hand.counts(labels, clients, dataset.classes) for hand in hands)
+    return train, test, first + second > 0
+
+
+def _check_enough(name: str, train: Ints, test: Ints | None, clients: int) -> None:
+    """One training and one test sample each, before anything is drawn."""
+    if test is None:
+        most, rule, have = train.size // 2, "two samples", f"{train.size:,} samples"
+    else:
+        most, rule = min(train.size, test.size), "a training and a test sample"
+        have = f"{train.size:,} training and {test.size:,} test samples"
+    if most < clients:
+        raise PartitionError(
+            "clients",
+            f"each of {clients:,} clients needs {rule}, but {name} has {have}; use at most {most:,} clients",
+        )
+
+
+def _check_sizes(train: Lists, test: Lists) -> None:
+    sizes = np.array([[own.size for own in side] for side in (train, test)])
+    poor = np.flatnonzero((sizes == 0).any(axis=0))
+    if poor.size:
+        client = poor[0]
+        raise PartitionError(
+            "clients",
+            f"each of {len(train):,} clients needs a training and a test sample, but {listing('client', poor)} would "
+            f"not have both (client {client}: {sizes[0, client]:,} training, {sizes[1, client]:,} test); use "
+            "fewer clients or a less skewed partition",
+        )
+
+
+def _lists(hand: Hand, clients: int) -> Lists:
+    """Ascending lists; one sort of client-and-index numbers is much faster than a sort for each client."""
+    span = int(hand.index.max(initial=0)) + 1
+    index = np.sort(hand.owner * span + hand.index) % span
+    return np.split(index, np.cumsum(hand.sizes(clients))[:-1])
+
+
+def _tensors(lists: Lists) -> list[Tensor]:
+    """Lists that several clients share become one tensor."""
+    made = {id(own): torch.from_numpy(own) for own in {id(own): own for own in lists}.values()}
+    return [made[id(own)] for own in lists]
+
+
+def _fingerprint(shares: tuple[ClientShare, ...]) -> str:
+    """SHA-256 over the digests of every client's lists and label map, in client order."""
+    digests: dict[int, bytes] = {}
+    total = hashlib.sha256()
+    for share in shares:
+        for part in (share.train, share.test, share.label_map):
+            if id(part) not in digests:
+                data = b"identity" if part is None else part.numpy().astype("<i8").tobytes()
+                digests[id(part)] = hashlib.sha256(data).digest()
+            total.update(digests[id(part)])
+    return total.hexdigest()

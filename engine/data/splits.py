@@ -1,0 +1,84 @@
+"""Training and test samples: which part of the data set each comes from, and how a client's own samples are cut."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.data.dealing import Flags, Hand, Ints, PartitionError, choose, fraction
+from engine.data.spec import Split
+
+# Test samples for every (training + test + validation) samples, and whether a validation part as large is dropped.
+_POOLED: dict[Split, tuple[int, bool]] = {
+    "stratified-80-20": (5, False),
+    "80-10-10": (10, True),
+    "random-75-25": (4, False),
+}
+
+
+@dataclass(frozen=True)
+class Piles:
+    """What the clients are dealt from: one pool that is cut at each client, or training and test apart.
+
+    ratio is test : training samples.
+    """
+
+    train: Ints
+    test: Ints | None
+    ratio: tuple[int, int]
+    notes: tuple[str, ...] = ()
+
+
+def piles(name: str, official_test: Flags, split: Split, rng: np.random.Generator) -> Piles:
+    """The pool of all samples, or for `official` and `authors` the publisher's own two parts.
+
+    `authors` cuts the official training part at random 4 : 1 and leaves the smaller part unused.
+    """
+    everything = np.arange(official_test.size)
+    if split in _POOLED:
+        test, validation = _POOLED[split]
+        return Piles(everything, None, (1, test - 1 - validation))
+    train, test_part = everything[~official_test], everything[official_test]
+    if not train.size or not test_part.size:
+        raise PartitionError(
+            "partition.split",
+            f"{split!r} needs the publisher's own training and test parts, but {name} has {train.size:,} training and "
+            f"{test_part.size:,} test samples; use stratified-80-20, 80-10-10 or random-75-25",
+        )
+    notes: tuple[str, ...] = ()
+    if split == "authors":
+        kept = train.size * 4 // 5
+        notes = (f"{train.size - kept:,} of {train.size:,} official training samples are a validation part, dropped",)
+        train = np.sort(rng.permutation(train)[:kept])
+    return Piles(train, test_part, (test_part.size, train.size), notes)
+
+
+def cut_pool(pool: Piles, labels: Ints, classes: int, split: Split, rng: np.random.Generator) -> Piles:
+    """Cut the pool itself, as if it were one client, where training and test samples are dealt apart."""
+    whole = Hand(np.zeros_like(pool.train), pool.train)
+    train, test, notes = split_hand(whole, labels, 1, classes, split, rng)
+    return Piles(train.index, test.index, pool.ratio, pool.notes + notes)
+
+
+def split_hand(
+    hand: Hand, labels: Ints, clients: int, classes: int, split: Split, rng: np.random.Generator
+) -> tuple[Hand, Hand, tuple[str, ...]]:
+    """Cut every client's samples in training and test samples; a client of two or more gets both."""
+    whole, validation = _POOLED[split]
+    if split == "random-75-25":
+        test = _random_quarter(hand, clients, rng)
+        return hand.keep(~test), hand.keep(test), ()
+    test = choose(hand, labels, fraction(hand.counts(labels, clients, classes), 1, whole, rng, at_least=1), rng)
+    train_hand, test_hand = hand.keep(~test), hand.keep(test)
+    if not validation:
+        return train_hand, test_hand, ()
+    wanted = fraction(train_hand.counts(labels, clients, classes), 1, whole - 1, rng, at_least=0)
+    dropped = choose(train_hand, labels, wanted, rng)
+    note = f"{int(dropped.sum()):,} of {hand.index.size:,} samples are a validation part, dropped"
+    return train_hand.keep(~dropped), test_hand, (note,)
+
+
+def _random_quarter(hand: Hand, clients: int, rng: np.random.Generator) -> Flags:
+    """Not stratified: ⌊0.75·n⌋ random samples stay for training, the rest are test samples."""
+    sizes = hand.sizes(clients)
+    # labels of one value: the same choice, blind to classes
+    return choose(hand, np.zeros(int(hand.index.max(initial=0)) + 1, np.int64), (sizes - sizes * 3 // 4)[:, None], rng)

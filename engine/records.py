@@ -1,0 +1,99 @@
+"""What one round leaves behind: the same words in the database row, the event, the CSV line and the JSON file."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+TraceValue = float | list[float] | None
+
+
+class RoundRecord(BaseModel):
+    """One round. Accuracies are fractions; counts are sums over the cohort; a value that does not exist is null."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    round: int = Field(ge=0, description="0 is the opening: what happens once before training")
+    accuracy: float | None = Field(
+        description="Test accuracy under the evaluation protocol; null when nobody was tested"
+    )
+    loss: float | None = Field(description="Training loss of the first phase, sample-weighted over the cohort")
+    scalars_up: int = Field(description="Float scalars sent by the cohort")
+    scalars_down: int = Field(description="Float scalars received by the cohort")
+    bytes_up: int = Field(description="Four bytes a scalar sent")
+    bytes_down: int = Field(description="Four bytes a scalar received")
+    client_flops: int = Field(description="FLOPs of local training, summed over the cohort")
+    server_flops: int = Field(description="FLOPs of what the server trains or computes")
+    eval_flops: int = Field(description="FLOPs of tuning a copy for the test; not part of client_flops")
+    seconds: float = Field(description="Wall time of the round")
+    client_seconds: float = Field(description="Wall time of local work, summed over the cohort")
+    server_seconds: float = Field(description="Wall time of aggregation")
+    cohort: list[int] = Field(description="Clients that took part, ascending")
+    client_accuracy: dict[str, float] = Field(description="Client id to test accuracy, of the clients tested")
+    traces: dict[str, Any] = Field(default_factory=dict, description="What the method itself reports")
+
+    @field_validator("accuracy", "loss", mode="before")
+    @classmethod
+    def _nan_is_null(cls, value: float | None) -> float | None:
+        return None if value is None or not math.isfinite(value) else value
+
+    def without_times(self) -> dict[str, Any]:
+        """All that must be equal when the round is computed again."""
+        return self.model_dump(exclude={"seconds", "client_seconds", "server_seconds"})
+
+
+class Headline(BaseModel):
+    """The numbers a table shows for one experiment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    best_accuracy: float | None = Field(None, description="Highest accuracy of a tested round")
+    best_round: int | None = Field(None, description="The first round that reached it")
+    final_accuracy: float | None = Field(None, description="Accuracy of the last tested round")
+
+
+def headline(records: Iterable[RoundRecord | Mapping[str, Any]]) -> Headline:
+    """Best and final accuracy over the tested rounds; the opening (round 0) does not count."""
+    best: tuple[float, int] | None = None
+    final: float | None = None
+    for record in records:
+        number, accuracy = (
+            (record.round, record.accuracy)
+            if isinstance(record, RoundRecord)
+            else (record["round"], record["accuracy"])
+        )
+        if number == 0 or accuracy is None:
+            continue
+        final = accuracy
+        if best is None or accuracy > best[0]:
+            best = (accuracy, number)
+    if best is None:
+        return Headline()
+    return Headline(best_accuracy=best[0], best_round=best[1], final_accuracy=final)
+
+
+class CostToTarget(BaseModel):
+    """What it took to reach an accuracy, as the papers count it; null when it was never reached."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: float
+    rounds: int | None = Field(description="First round whose accuracy reaches the target")
+    scalars: float | None = Field(description="Scalars sent and received per round, times the rounds to the target")
+    bytes: float | None
+    flops: float | None = Field(description="Client FLOPs per round and participant, times the rounds to the target")
+
+
+def cost_to_target(records: Sequence[RoundRecord], target: float) -> CostToTarget:
+    """Rounds, communication and computation to a target accuracy. Averages are over all rounds but the opening."""
+    rounds = [record for record in records if record.round > 0]
+    reached = next((r.round for r in rounds if r.accuracy is not None and r.accuracy >= target), None)
+    if reached is None:
+        return CostToTarget(target=target, rounds=None, scalars=None, bytes=None, flops=None)
+    scalars = sum(record.scalars_up + record.scalars_down for record in rounds) / len(rounds)
+    payload = sum(record.bytes_up + record.bytes_down for record in rounds) / len(rounds)
+    flops = sum(record.client_flops / len(record.cohort) for record in rounds) / len(rounds)
+    return CostToTarget(
+        target=target, rounds=reached, scalars=scalars * reached, bytes=payload * reached, flops=flops * reached
+    )

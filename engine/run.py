@@ -1,0 +1,355 @@
+"""run(spec): the one loop of all methods. It draws the cohort, hands out payloads, counts costs, tests and records."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from engine import rng
+from engine.algorithm import Algorithm, AlgorithmParams, Client, Moment, Payload, ServerState, Setup, Upload
+from engine.algorithms import REGISTRY
+from engine.cost import forward_flops
+from engine.data.datasets import Dataset, imported_partition, load
+from engine.data.partition import Partition, make_partition
+from engine.data.samples import Samples
+from engine.evaluation import Tested, cohort_moment, everyone_is_tested, is_due, round_accuracy, test_client
+from engine.executor import Bench, Crew, Desk, prepare_process
+from engine.models import FAMILIES, assign, seed_dropout
+from engine.records import RoundRecord
+from engine.spec import ExperimentSpec
+from engine.states import DEFAULT_BUDGET, ClientStates
+from engine.training import Diverged, Interrupted
+from engine.tree import Tensors, copy_tensors, count_scalars, live_tensors, load_tensors
+from engine.work import ClientResult, Task
+
+if TYPE_CHECKING:
+    from engine.checkpoint import Snapshot
+
+BYTES_PER_SCALAR = 4
+
+__all__ = ["Diverged", "Interrupted", "Run", "run"]
+
+
+def set_up(spec: ExperimentSpec, data_root: Path | None) -> tuple[Dataset, Partition, Setup]:
+    """Everything that is known before the first network is built."""
+    dataset = load(spec.dataset, data_root)
+    imported = imported_partition(spec.dataset, data_root) if spec.dataset.name == "imported" else None
+    partition = make_partition(dataset, spec.partition, spec.clients, spec.partition_seed, imported)
+    family = FAMILIES[spec.models.family]
+    setup = Setup(
+        seed=spec.seed,
+        clients=spec.clients,
+        rounds=spec.rounds,
+        classes=partition.classes,
+        shape=dataset.shape,
+        feature_dim=spec.models.feature_dim or family.feature_dim,
+        training=spec.training,
+        architectures=tuple(assign(family, spec.clients, spec.models.assign)),
+        samples=tuple(len(share.train) for share in partition.shares),
+        topology=spec.topology,
+        cohort=spec.cohort_size,
+    )
+    return dataset, partition, setup
+
+
+class Run:
+    """One experiment in this process, from a spec that `engine.catalogue.check` accepts."""
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        *,
+        data_root: Path | None = None,
+        threads: int = 1,
+        device: str = "cpu",
+        should_stop: Callable[[], bool] | None = None,
+        state_budget_bytes: int = DEFAULT_BUDGET,
+        resume_from: "Snapshot | None" = None,
+    ) -> None:
+        """`state_budget_bytes` is the memory for idle clients' tensors; `resume_from` continues after its round."""
+        if resume_from is not None and resume_from.fingerprint != spec.fingerprint():
+            raise ValueError(
+                f"the checkpoint belongs to spec {resume_from.fingerprint[:12]}, not to {spec.fingerprint()[:12]}"
+            )
+        prepare_process()
+        self.spec = spec
+        self.device = torch.device(device)
+        self.threads = threads
+        self.dataset, self.partition, self.setup = set_up(spec, data_root)
+        self.algorithm: Algorithm[AlgorithmParams] = REGISTRY[spec.algorithm.name](spec.algorithm, self.setup)
+        self._peers = self.algorithm.peers()
+        self._interrupted = should_stop or (lambda: False)
+        self._originals: dict[str, Desk] = {}
+        self._initial: dict[str, Tensors] = {}
+        self._forward_flops: dict[str, int] = {}
+        self._states = ClientStates(state_budget_bytes)
+        self._changed: set[int] = set()
+        self._resume_from = resume_from
+        self.server = ServerState()
+        self.last_round = -1
+
+    @property
+    def partition_fingerprint(self) -> str:
+        return self.partition.fingerprint
+
+    @property
+    def environment(self) -> dict[str, str | int]:
+        """What the last bits depend on beside the spec."""
+        return {
+            "device": self.device.type,
+            "torch": torch.__version__,
+            "torch_threads": torch.get_num_threads(),
+            "memory_format": "channels_last",
+        }
+
+    def rounds(self) -> Iterator[RoundRecord]:
+        """Round 0, the opening, and then rounds 1 to T; after a resume, the rounds that follow the checkpoint."""
+        self._build_networks()
+        crew: Crew[int] = Crew(self._originals, min(self.threads, self.spec.clients))
+        try:
+            if self._resume_from is None:
+                self.last_round = 0
+                yield self._opening(crew)
+            else:
+                self._restore(self._resume_from)
+            for number in range(self.last_round + 1, self.spec.rounds + 1):
+                record = self._round(crew, number)
+                self.last_round = number
+                yield record
+        finally:
+            crew.close()
+
+    def take_changed(self) -> Iterator[tuple[int, Mapping[str, Tensor]]]:
+        """The clients whose tensors changed since the last call."""
+        for client in sorted(self._changed):
+            yield client, self._states.get(client)
+        self._changed.clear()
+
+    def _restore(self, snapshot: "Snapshot") -> None:
+        self.last_round = snapshot.round
+        self.server = snapshot.server
+        for client, path in snapshot.clients.items():
+            self._states.adopt(client, path)
+
+    def _build_networks(self) -> None:
+        """One original per architecture; its values are the initial state of every client that owns it."""
+        examples = []
+        for architecture in dict.fromkeys(self.setup.architectures):
+            model = self.setup.model(architecture)
+            model.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+            desk = Desk(model, nn.ModuleDict())
+            client = self._client(desk, self.setup.architectures.index(architecture), 0)
+            self.algorithm.init_client(client)
+            client.parts.to(self.device)
+            desk = Desk(model, client.parts)
+            self._originals[architecture] = desk
+            self._initial[architecture] = copy_tensors(desk.tensors)
+            image = torch.zeros(1, *self.setup.shape, device=self.device)
+            with torch.no_grad():
+                self._forward_flops[architecture] = forward_flops(model.eval(), image)
+            examples.append(client)
+        self.server = self.algorithm.init_server(examples)
+
+    def _client(self, desk: Desk, client_id: int, number: int) -> Client:
+        share = self.partition.shares[client_id]
+        train, test = (
+            Samples.of(
+                self.dataset,
+                index,
+                share.label_map,
+                transform=self.spec.dataset.transform,
+                augment=self.spec.training.augment,
+                device=self.device,
+            )
+            for index in (share.train, share.test)
+        )
+        return Client(
+            id=client_id,
+            round=number,
+            setup=self.setup,
+            model=desk.model,
+            parts=desk.parts,
+            train=train,
+            test=test,
+            announced={},
+            interrupted=self._interrupted,
+        )
+
+    def _seat(self, bench: Bench, client_id: int, number: int, state: Tensors | None = None) -> Client:
+        """The client with its own tensors: those given, those it kept, or the initial ones."""
+        architecture = self.setup.architectures[client_id]
+        desk = bench.desk(architecture)
+        own = self._states.get(client_id) if state is None else state
+        load_tensors(desk.tensors, {**self._initial[architecture], **own})
+        client = self._client(desk, client_id, number)
+        for role, module in [("model", client.model), *client.parts.items()]:
+            seed_dropout(module, rng.generator(self.spec.seed, "dropout", number, client_id, role))
+        if number > 0 and self.algorithm.opens():
+            client.announced = self.algorithm.announce(self.server, client)
+        return client
+
+    def _kept(self, client: Client) -> Tensors:
+        return {
+            f"{prefix}.{name}": tensor.clone()
+            for prefix, module in self.algorithm.private(client).items()
+            for name, tensor in live_tensors(module).items()
+        }
+
+    def _cost(self, client_id: int) -> float:
+        return self.setup.samples[client_id] * self._forward_flops[self.setup.architectures[client_id]]
+
+    def _opening(self, crew: Crew[int]) -> RoundRecord:
+        """Round 0: a method's step before training, if it has one, and the untrained test of protocol B."""
+        started = time.perf_counter()
+        everyone = range(self.spec.clients)
+        results: list[ClientResult] = []
+        server_seconds = 0.0
+        if self.algorithm.opens():
+            results = crew.map(self._opening_work, everyone, self._cost)
+            server_started = time.perf_counter()
+            closed = self.algorithm.close_opening(self.server, [result.upload for result in results])
+            self.server = replace(closed, round=0)
+            results = crew.map(lambda bench, k: self._announce(bench, results[k]), everyone, self._cost)
+            server_seconds = time.perf_counter() - server_started
+        tests: dict[int, Tested] = {}
+        if self.spec.evaluation.protocol == "B":
+            tests = self._test_with_download(crew, everyone, 0)
+        return self._record(0, results, tests, started, server_seconds)
+
+    def _opening_work(self, bench: Bench, client_id: int) -> ClientResult:
+        client = self._seat(bench, client_id, 0)
+        received = self.algorithm.opening_download(self.server, client)
+        started = time.perf_counter()
+        payload = self.algorithm.opening_update(client, received)
+        return self._result(client, payload, count_scalars(received), time.perf_counter() - started)
+
+    def _announce(self, bench: Bench, result: ClientResult) -> ClientResult:
+        """Book what the client is told after the opening."""
+        told = count_scalars(self.algorithm.announce(self.server, self._seat(bench, result.id, 0)))
+        return replace(result, scalars_down=result.scalars_down + told)
+
+    def _round(self, crew: Crew[int], number: int) -> RoundRecord:
+        started = time.perf_counter()
+        cohort = self.setup.participants(number)
+        due = is_due(self.spec.evaluation, number, self.spec.rounds)
+        moment = cohort_moment(self.spec.evaluation, self.algorithm.tested) if due and self._peers is None else None
+
+        if self._peers is None:
+            results = crew.map(lambda bench, k: self._local_work(bench, k, number, moment), cohort, self._cost)
+            server_started = time.perf_counter()
+            server = self.algorithm.aggregate(self.server, [result.upload for result in results])
+        else:
+            results, server = self._peers.round(self.server, number, partial(self._perform, crew, number))
+            server_started = time.perf_counter()
+        self.server = replace(server, round=number)
+        for result in results:
+            if result.state:
+                self._states.put(result.id, result.state)
+                self._changed.add(result.id)
+        server_seconds = time.perf_counter() - server_started
+
+        tests = {result.id: result.tested for result in results if result.tested is not None}
+        late: Sequence[int] = []
+        if due and moment is Moment.AFTER_AGGREGATION:
+            late = cohort
+        if due and (self._peers is not None or everyone_is_tested(self.spec.evaluation, number, self.spec.rounds)):
+            late = [k for k in range(self.spec.clients) if k not in tests]
+        tests |= self._test_with_download(crew, late, number)
+        return self._record(number, results, tests, started, server_seconds)
+
+    def _local_work(self, bench: Bench, client_id: int, number: int, moment: Moment | None) -> ClientResult:
+        client = self._seat(bench, client_id, number)
+        received = self.algorithm.download(self.server, client)
+        tested = None
+        if moment is Moment.BEFORE_LOCAL_WORK:
+            tested = test_client(self.algorithm, client, received)
+            client = self._seat(bench, client_id, number)
+        started = time.perf_counter()
+        payload = self.algorithm.local_update(client, received)
+        result = self._result(client, payload, count_scalars(received), time.perf_counter() - started)
+        result = replace(result, state=self._kept(client))
+        if moment is Moment.AFTER_LOCAL_WORK:
+            tested = test_client(self.algorithm, client, None)
+        return replace(result, tested=tested)
+
+    def _perform(
+        self, crew: Crew[int], number: int, tasks: Sequence[Task], states: Mapping[int, Tensors]
+    ) -> list[ClientResult]:
+        def work(bench: Bench, position: int) -> ClientResult:
+            task = tasks[position]
+            client = self._seat(bench, task.client, number, states.get(task.client))
+            started = time.perf_counter()
+            payload = task.act(client)
+            result = self._result(client, payload, 0, time.perf_counter() - started)
+            return replace(result, state=self._kept(client))
+
+        return crew.map(work, range(len(tasks)), lambda position: self._cost(tasks[position].client))
+
+    def _result(self, client: Client, payload: Payload, scalars_down: int, seconds: float) -> ClientResult:
+        return ClientResult(
+            id=client.id,
+            upload=Upload(client.id, len(client.train), self.algorithm.group(client), payload),
+            loss=client.losses[0] if client.losses else None,
+            scalars_up=count_scalars(payload),
+            scalars_down=scalars_down,
+            flops=client.meter.flops,
+            seconds=seconds,
+            traces=dict(client.traces),
+        )
+
+    def _test_with_download(self, crew: Crew[int], clients: Sequence[int], number: int) -> dict[int, Tested]:
+        """Test with the newest global state. Handing it out for a test is not traffic."""
+
+        def work(bench: Bench, client_id: int) -> Tested | None:
+            client = self._seat(bench, client_id, number)
+            return test_client(self.algorithm, client, self.algorithm.download(self.server, client))
+
+        results = crew.map(work, clients, self._cost)
+        return {k: tested for k, tested in zip(clients, results, strict=True) if tested is not None}
+
+    def _record(
+        self,
+        number: int,
+        results: Sequence[ClientResult],
+        tests: dict[int, Tested],
+        started: float,
+        server_seconds: float,
+    ) -> RoundRecord:
+        up = sum(result.scalars_up for result in results)
+        down = sum(result.scalars_down for result in results)
+        losses = [(result.loss, result.upload.samples) for result in results if result.loss is not None]
+        traces: dict[str, Any] = {}
+        for result in results:
+            for name, value in result.traces.items():
+                traces.setdefault(name, {})[str(result.id)] = value
+        for client, tested in tests.items():
+            for name, accuracy in tested.readouts.items():
+                traces.setdefault(f"accuracy_{name}", {})[str(client)] = accuracy
+        return RoundRecord(
+            round=number,
+            accuracy=round_accuracy(self.spec.evaluation, tests),
+            loss=sum(loss * n for loss, n in losses) / sum(n for _, n in losses) if losses else None,
+            scalars_up=up,
+            scalars_down=down,
+            bytes_up=BYTES_PER_SCALAR * up,
+            bytes_down=BYTES_PER_SCALAR * down,
+            client_flops=sum(result.flops for result in results),
+            server_flops=self.server.flops,
+            eval_flops=sum(tested.flops for tested in tests.values()),
+            seconds=time.perf_counter() - started,
+            client_seconds=sum(result.seconds for result in results),
+            server_seconds=server_seconds,
+            cohort=[result.id for result in results],
+            client_accuracy={str(k): tests[k].accuracy for k in sorted(tests)},
+            traces=traces,
+        )
+
+
+def run(spec: ExperimentSpec, **options: Any) -> Iterator[RoundRecord]:
+    """All rounds of one experiment; see Run for the options."""
+    return Run(spec, **options).rounds()

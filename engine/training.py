@@ -1,0 +1,216 @@
+"""fit(): the only loop of local SGD. The roles of the modules decide freezing, optimiser groups and the price."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
+
+from engine import rng
+from engine.algorithm import Client
+from engine.cost import Meter, Price
+from engine.data.samples import Samples
+
+Objective = Callable[[Tensor, Tensor], Tensor]
+"""Images (B, C, H, W) and labels (B,) to the loss of the batch."""
+
+
+class Diverged(Exception):
+    """A loss that is no longer a finite number."""
+
+    def __init__(self, round: int, client: int | None, loss: float) -> None:
+        """No client: the server's own training."""
+        who = "the server" if client is None else f"client {client}"
+        super().__init__(f"the training loss of {who} became {loss} in round {round}")
+        self.round = round
+        self.client = client
+
+
+class Interrupted(Exception):
+    """Someone asked the run to stop; nothing of the open round counts."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A module that is updated with its own settings; its gradient is clipped on its own. None: as in the spec.
+
+    An infinite `clip` switches clipping off.
+    """
+
+    module: nn.Module
+    lr: float | None = None
+    weight_decay: float | None = None
+    momentum: float | None = None
+    clip: float | None = None
+
+
+def supervised(model: Callable[[Tensor], Tensor]) -> Objective:
+    """CE(F(x), y), the objective of ordinary training."""
+
+    def objective(x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(model(x), y)
+
+    return objective
+
+
+def proximity(module: nn.Module, center: Mapping[str, Tensor]) -> Tensor:
+    """½‖w - w°‖² over all parameters, the head and batch norm's γ and β among them; buffers have no gradient."""
+    distances = [(w - center[name]).square().sum() for name, w in module.named_parameters()]
+    return torch.stack(distances).sum() / 2
+
+
+def fit(
+    client: Client,
+    objective: Objective,
+    train: Samples,
+    *,
+    update: Sequence[nn.Module | Unit],
+    through: Sequence[nn.Module] = (),
+    forward: Sequence[nn.Module] = (),
+    epochs: int | None = None,
+    first_epoch: int = 0,
+    before_step: Callable[[], None] | None = None,
+    after_step: Callable[[], None] | None = None,
+) -> float:
+    """Train the modules in `update` on the client's samples and return the mean loss.
+
+    `through` is frozen but passes gradients on; `forward` is frozen and ends them; every other module of the client is
+    frozen and must not be used. The optimiser is new in every call, so momentum never leaks between clients or rounds.
+    `before_step` sees the clipped gradients and may change them; `after_step` sees the new parameters.
+    """
+    training = client.setup.training
+    epochs = training.epochs if epochs is None else epochs
+    units = [unit if isinstance(unit, Unit) else Unit(unit) for unit in update]
+    _assign_roles(client, [unit.module for unit in units], [*through, *forward])
+    parameters = [list(unit.module.parameters()) for unit in units]
+    limits = [training.clip if unit.clip is None else unit.clip for unit in units]
+    optimiser = torch.optim.SGD(
+        [
+            {
+                "params": own,
+                "lr": training.lr if unit.lr is None else unit.lr,
+                "momentum": training.momentum if unit.momentum is None else unit.momentum,
+                "weight_decay": training.weight_decay if unit.weight_decay is None else unit.weight_decay,
+            }
+            for unit, own in zip(units, parameters, strict=True)
+        ],
+        lr=training.lr,
+        fused=True,
+    )
+    priced = [
+        *((unit.module, Price.UPDATE) for unit in units),
+        *((module, Price.THROUGH) for module in through),
+        *((module, Price.FORWARD) for module in forward),
+    ]
+    loss_sum = torch.zeros((), dtype=torch.float64, device=train.device)
+    flops_per_sample: int | None = None
+    for epoch in range(first_epoch, first_epoch + epochs):
+        key = (client.round, client.id, epoch)
+        batches = train.shuffled(
+            training.batch_size,
+            rng.generator(client.setup.seed, "batches", *key),
+            rng.generator(client.setup.seed, "augmentation", *key),
+        )
+        for images, labels in batches:
+            if client.interrupted():
+                raise Interrupted
+            if flops_per_sample is None:
+                with client.meter.watch(priced) as reading:
+                    loss = objective(images, labels)
+                flops_per_sample = reading.flops // len(labels)
+            else:
+                loss = objective(images, labels)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            for own, limit in zip(parameters, limits, strict=True):
+                if limit is not None and limit < math.inf:
+                    clip_grad_norm_(own, limit)
+            if before_step is not None:
+                before_step()
+            optimiser.step()
+            if after_step is not None:
+                after_step()
+            loss_sum += loss.detach() * len(labels)
+    if flops_per_sample is None:
+        return 0.0
+    client.meter.flops += flops_per_sample * len(train) * epochs
+    mean = loss_sum.item() / (len(train) * epochs)
+    if not math.isfinite(mean):
+        raise Diverged(client.round, client.id, mean)
+    client.losses.append(mean)
+    return mean
+
+
+def fit_classifier(client: Client) -> float:
+    """E epochs of min CE(F_k(x), y) on the whole private model, as Standalone trains."""
+    return fit(client, supervised(client.model), client.train, update=[client.model])
+
+
+def sweep(
+    client: Client,
+    function: Callable[[Tensor], Tensor],
+    samples: Samples,
+    *,
+    forward: Sequence[nn.Module],
+) -> Tensor:
+    """One pass in eval mode without gradients over unaugmented samples: (n, …), in the order of the samples."""
+    _assign_roles(client, [], forward)
+    outputs = []
+    with torch.no_grad(), client.meter.watch((module, Price.FORWARD) for module in forward) as reading:
+        for images, _ in samples.in_order():
+            if client.interrupted():
+                raise Interrupted
+            outputs.append(function(images))
+    client.meter.flops += reading.flops
+    return torch.cat(outputs)
+
+
+def server_fit(
+    objective: Callable[..., Tensor],
+    batches: Iterable[tuple[Tensor, ...]],
+    *,
+    update: nn.Module,
+    through: Sequence[nn.Module] = (),
+    lr: float,
+    optimiser: type[torch.optim.SGD] | type[torch.optim.Adam] = torch.optim.SGD,
+    round: int,
+) -> int:
+    """Train a module of the server, one step a batch, and return the FLOPs.
+
+    The optimiser is new in every call and has neither momentum, decay nor clipping. `through` as in fit().
+    """
+    for module in through:
+        module.eval().requires_grad_(False)
+    update.train().requires_grad_(True)
+    steps = optimiser(update.parameters(), lr=lr)
+    loss = torch.zeros(())
+    priced = [(update, Price.UPDATE), *((module, Price.THROUGH) for module in through)]
+    with Meter().watch(priced) as reading:
+        for batch in batches:
+            loss = objective(*batch)
+            steps.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            steps.step()
+    if not math.isfinite(last := loss.item()):
+        raise Diverged(round, None, last)
+    return reading.flops
+
+
+def shuffled_pairs(
+    first: Tensor, second: Tensor, *, batch_size: int, epochs: int, draws: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Mini-batches of rows that belong together, in a new order every epoch."""
+    for _ in range(epochs):
+        for positions in torch.randperm(len(first), generator=draws).split(batch_size):
+            yield first[positions], second[positions]
+
+
+def _assign_roles(client: Client, trained: Iterable[nn.Module], frozen: Iterable[nn.Module]) -> None:
+    """Everything is frozen and in eval mode except what is trained."""
+    for module in (client.model, client.parts, *frozen):
+        module.eval().requires_grad_(False)
+    for module in trained:
+        module.train().requires_grad_(True)

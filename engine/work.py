@@ -1,0 +1,39 @@
+"""A piece of local work and what it leaves behind: the words between a run and its topology."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.algorithm import Client, Payload, Upload
+from engine.tree import Tensors
+
+if TYPE_CHECKING:
+    from engine.evaluation import Tested
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """What one client leaves behind in one round."""
+
+    id: int
+    upload: Upload
+    loss: float | None
+    scalars_up: int
+    scalars_down: int
+    flops: int
+    seconds: float
+    traces: dict[str, Any]
+    state: Tensors = field(default_factory=dict)
+    tested: "Tested | None" = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something that one client does; it returns what it hands on."""
+
+    client: int
+    act: Callable[[Client], Payload]
+
+
+Perform = Callable[[Sequence[Task], Mapping[int, Tensors]], list[ClientResult]]
+"""Let clients work, at most one task each, from the states given or those they kept; nothing is kept yet."""

@@ -1,0 +1,82 @@
+"""Take a picture of every page in both themes and at two sizes, from a running product with finished experiments."""
+
+import argparse
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.browser.product import Product, serve  # noqa: E402 the checkout is put on the path first
+from tests.conftest import CHROMIUM_OPTIONS, _chromium  # noqa: E402
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+FOLDER = ROOT / "docs" / "screenshots"
+SIZES = {"desktop": (1440, 900), "laptop": (1024, 700)}
+LARGEST = 200_000
+"""Bytes of one picture: the folder is part of the repository."""
+
+
+def pages(product: Product) -> dict[str, str]:
+    """What is shown, by the name of its picture."""
+    starters = [item for item in product.experiments() if "starter" in item["tags"]]
+    for item in starters:
+        product.wait(item["id"])
+    shown = next(item["id"] for item in starters if item["spec"]["algorithm"]["name"] == "fedavg")
+    ids = ",".join(item["id"] for item in starters)
+    return {
+        "experiments": "/experiments",
+        "experiment": f"/experiments/{shown}",
+        "compare": f"/compare?ids={ids}&target=80",
+        "compare-bytes": f"/compare?ids={ids}&x=bytes",
+        "compare-empty": "/compare",
+        "new": "/new",
+        "not-found": "/experiments/unknown",
+    }
+
+
+def take(browser: "Browser", product: Product, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, path in pages(product).items():
+        for size, (width, height) in SIZES.items():
+            for theme in ("light", "dark"):
+                context = browser.new_context(
+                    base_url=product.url,
+                    viewport={"width": width, "height": height},
+                    color_scheme="dark" if theme == "dark" else "light",
+                )
+                page = context.new_page()
+                page.goto(path)
+                page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+                page.wait_for_function("() => !document.querySelector('#verdict[data-state=busy]')")
+                target = folder / f"{name}-{size}-{theme}.png"
+                page.screenshot(path=target, full_page=name in {"experiment", "compare"})
+                context.close()
+                if target.stat().st_size > LARGEST:
+                    raise SystemExit(f"{target.name} has {target.stat().st_size} bytes; {LARGEST} are allowed")
+                sys.stdout.write(f"{target.relative_to(folder.parent)}\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", help="a running FedArena with finished starter experiments; without it one is started")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    options = parser.parse_args()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=CHROMIUM_OPTIONS)
+        if options.url:
+            take(browser, Product(options.url), options.folder)
+        else:
+            with TemporaryDirectory() as home, serve(Path(home) / "home") as product:
+                take(browser, product, options.folder)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+// The REST calls of the pages.
+
+/** An answer that is not a success, with the errors the server listed. */
+export class ApiError extends Error {
+  /** @param {number} status @param {{field: string, message: string, value: unknown}[]} errors */
+  constructor(status, errors) {
+    super(errors.map((error) => (error.field ? `${error.field}: ${error.message}` : error.message)).join("; "));
+    this.status = status;
+    this.errors = errors;
+  }
+}
+
+async function call(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path, { headers: { accept: "application/json" }, ...options });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ApiError(0, [{ field: "", message: "The server does not answer. Is FedArena still running?", value: null }]);
+  }
+  const text = await response.text();
+  let body = null;
+  try {
+    body = text ? JSON.parse(text) : null;
+  } catch {
+    body = null; // a proxy's HTML page, for example; the status tells enough
+  }
+  if (response.ok) return body;
+  const errors = body?.errors ?? [{ field: "", message: `The server answered with status ${response.status}.`, value: null }];
+  throw new ApiError(response.status, errors);
+}
+
+function post(path, body, headers = {}, signal = undefined) {
+  return call(path, {
+    method: "POST",
+    headers: { accept: "application/json", "content-type": "application/json", ...headers },
+    body: JSON.stringify(body),
+    signal,
+  });
+}
+
+function query(values) {
+  const parts = Object.entries(values)
+    .filter(([, value]) => value !== null && value !== undefined && value !== "")
+    .map(([key, value]) => `${key}=${encodeURIComponent(String(value)).replaceAll("%2C", ",")}`);
+  return parts.length ? `?${parts.join("&")}` : "";
+}
+
+export const api = {
+  experiments: (filter = {}) => call(`/api/experiments${query(filter)}`),
+  experiment: (id) => call(`/api/experiments/${encodeURIComponent(id)}`),
+  rounds: (id, after = -1) => call(`/api/experiments/${encodeURIComponent(id)}/rounds${query({ after })}`),
+  columns: (ids, fields) => call(`/api/rounds${query({ experiments: ids.join(","), fields: fields.join(",") })}`),
+  cancel: (id) => post(`/api/experiments/${encodeURIComponent(id)}/cancel`, {}),
+  catalog: () => call("/api/catalog"),
+  check: (spec, signal) => post("/api/check", spec, {}, signal),
+  /** The key makes a repeated click or a repeated request harmless. */
+  submit: (spec, key) => post("/api/experiments", spec, { "idempotency-key": key }),
+};

@@ -1,0 +1,80 @@
+// A chart as a standalone SVG file for papers and slides: always on white, with the light theme's colours.
+
+import { QUANTITIES, axisTitle, ticks } from "./units.js";
+
+const WIDTH = 900;
+const HEIGHT = 460;
+const EDGE = { top: 44, right: 170, bottom: 56, left: 72 };
+
+function escape(text) {
+  return String(text).replace(/[&<>"']/g, (letter) => `&#${letter.codePointAt(0)};`);
+}
+
+function text(x, y, content, more = "") {
+  return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${more}>${escape(content)}</text>`;
+}
+
+/** @param {import("./chart.js").Chart} chart */
+export function chartSvg(chart) {
+  const u = chart.plot;
+  if (!u) return `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${HEIGHT}"/>`;
+  const x = QUANTITIES[chart.xQuantity];
+  const y = QUANTITIES[chart.yQuantity];
+  const { min: x0, max: x1 } = u.scales.x;
+  const { min: y0, max: y1 } = u.scales.y;
+  const right = WIDTH - EDGE.right;
+  const bottom = HEIGHT - EDGE.bottom;
+  const px = (value) => EDGE.left + ((value - x0) / (x1 - x0)) * (right - EDGE.left);
+  const py = (value) => bottom - ((value - y0) / (y1 - y0)) * (bottom - EDGE.top);
+  const out = [
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${HEIGHT}" viewBox="0 0 ${WIDTH} ${HEIGHT}" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#3a3f47">`,
+    `<rect width="${WIDTH}" height="${HEIGHT}" fill="#ffffff"/>`,
+    text(EDGE.left, 24, chart.title, 'font-size="15" font-weight="600" fill="#1b1e23"'),
+    `<clipPath id="plot"><rect x="${EDGE.left}" y="${EDGE.top}" width="${right - EDGE.left}" height="${bottom - EDGE.top}"/></clipPath>`,
+  ];
+  for (const value of ticks(y0, y1, 7)) {
+    out.push(`<line x1="${EDGE.left}" x2="${right}" y1="${py(value).toFixed(1)}" y2="${py(value).toFixed(1)}" stroke="#e3e5e8"/>`);
+    out.push(text(EDGE.left - 8, py(value) + 4, y.tick(value), 'text-anchor="end"'));
+  }
+  const xTicks = chart.bars ? chart.data[0] : ticks(x0, x1, 8, x.whole);
+  const every = chart.bars ? Math.max(1, Math.ceil(xTicks.length / 24)) : 1;
+  xTicks.forEach((value, index) => {
+    if (index % every === 0) out.push(text(px(value), bottom + 18, (chart.xText ?? x.tick)(value), 'text-anchor="middle"'));
+  });
+  out.push(`<line x1="${EDGE.left}" x2="${right}" y1="${bottom}" y2="${bottom}" stroke="#9aa0a8"/>`);
+  out.push(text((EDGE.left + right) / 2, HEIGHT - 14, axisTitle(chart.xQuantity), 'text-anchor="middle"'));
+  out.push(text(0, 0, axisTitle(chart.yQuantity), `text-anchor="middle" transform="translate(18 ${(EDGE.top + bottom) / 2}) rotate(-90)"`));
+  if (chart.target !== null) {
+    out.push(`<line x1="${EDGE.left}" x2="${right}" y1="${py(chart.target)}" y2="${py(chart.target)}" stroke="#5d646e" stroke-dasharray="4 4"/>`);
+    out.push(text(EDGE.left + 6, py(chart.target) - 4, `target ${y.value(chart.target)}`));
+  }
+  const shown = chart.lines.filter((line) => !chart.hidden.has(line.key));
+  const points = (xs, ys) => xs.map((value, index) => [value, ys[index]]).filter(([, value]) => value !== null);
+  const path = (list) => list.map(([a, b]) => `${px(a).toFixed(1)},${py(b).toFixed(1)}`).join(" ");
+  out.push('<g clip-path="url(#plot)" fill="none">');
+  for (const line of shown) {
+    if (chart.bars) {
+      const width = Math.max(1, (0.8 * (right - EDGE.left)) / (x1 - x0));
+      for (const [a, b] of points(line.x, line.y)) {
+        out.push(`<rect x="${(px(a) - width / 2).toFixed(1)}" y="${py(b).toFixed(1)}" width="${width.toFixed(1)}" height="${(bottom - py(b)).toFixed(1)}" fill="${line.style.light}" fill-opacity="0.6"/>`);
+      }
+      continue;
+    }
+    if (line.low) {
+      const area = [...points(line.x, line.high), ...points(line.x, line.low).reverse()];
+      if (area.length) out.push(`<polygon points="${path(area)}" fill="${line.style.light}" fill-opacity="0.15"/>`);
+    }
+    out.push(`<polyline points="${path(points(line.x, line.y))}" stroke="${line.style.light}" stroke-width="${line.faint ? 1 : 2}" stroke-dasharray="${line.style.dash.join(" ")}"/>`);
+  }
+  out.push("</g>");
+  const labels = chart.ends().filter((end) => !chart.bars && end.value !== null && !chart.hidden.has(end.line.key));
+  labels.sort((a, b) => b.value - a.value);
+  let free = EDGE.top;
+  for (const { line, value } of labels) {
+    const place = Math.max(py(value), free);
+    free = place + 15;
+    out.push(text(right + 8, place + 4, `${line.label}  ${y.value(value)}`, `fill="${line.style.light}" font-weight="600"`));
+  }
+  out.push("</svg>");
+  return out.join("\n");
+}

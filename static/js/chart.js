@@ -1,0 +1,626 @@
+// Line and bar charts on uPlot: theme aware, labelled at the line's end, and steady while data keep coming.
+
+import { cssColour, isDark, onThemeChange } from "./colours.js";
+import { chartSvg } from "./chart-svg.js";
+import { swatch } from "./chart-swatch.js";
+import { download, fill, h } from "./dom.js";
+import { csv } from "./table.js";
+import { QUANTITIES, axisTitle, ticks } from "./units.js";
+
+/* global uPlot */
+
+/** Up to so many lines are labelled at their end; more get a sorted legend. */
+const MOST_END_LABELS = 8;
+const LABEL_HEIGHT = 17;
+const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
+const TITLE_FONT = `500 ${FONT}`;
+
+/**
+ * @typedef {object} Line
+ * @property {string} key stays the same between updates
+ * @property {string} label
+ * @property {{light: string, dark: string, dash: number[]}} style
+ * @property {number[]} x
+ * @property {(number|null)[]} y
+ * @property {(number|null)[]} [low]
+ * @property {(number|null)[]} [high]
+ * @property {boolean} [faint] thin, without a label: a quiet companion of another line
+ */
+
+/** @type {Record<string, any>} */
+const handles = {};
+window.fedarena = Object.freeze({ charts: handles });
+
+/** What tests and the console may read of a chart; nothing here changes it. */
+function publish(chart) {
+  handles[chart.name] = Object.freeze({
+    get data() {
+      return chart.lines.map(({ key, label, x, y, low, high }) => ({
+        key,
+        label,
+        x: [...x],
+        y: [...y],
+        low: low ? [...low] : null,
+        high: high ? [...high] : null,
+      }));
+    },
+    get hidden() {
+      return [...chart.hidden];
+    },
+    get zoom() {
+      return chart.zoom && [...chart.zoom];
+    },
+    get quantities() {
+      return [chart.xQuantity, chart.yQuantity];
+    },
+    get target() {
+      return chart.target;
+    },
+  });
+}
+
+export class Chart {
+  /**
+   * @param {HTMLElement} root an empty element; its class reserves the height
+   * @param {{name: string, title: string, x?: string, y: string, sync?: string, bars?: boolean, compact?: boolean, empty?: string, file?: () => string}} options
+   */
+  constructor(root, { name, title, x = "round", y, sync = "", bars = false, compact = false, empty = "No data yet.", file = () => name }) {
+    this.root = root;
+    this.name = name;
+    this.title = title;
+    this.xQuantity = x;
+    this.yQuantity = y;
+    this.sync = sync;
+    this.bars = bars;
+    /** Few lines in a small space: the label is the value alone. */
+    this.compact = compact;
+    this.file = file;
+    /** @type {Line[]} */
+    this.lines = [];
+    this.hidden = new Set();
+    /** @type {[number, number]|null} */
+    this.zoom = null;
+    /** @type {number|null} */
+    this.target = null;
+    /** @type {{x: number, y: number, label: string}[]} */
+    this.marks = [];
+    /** @type {((value: number) => string)|null} */
+    this.xText = null;
+    this.structure = "";
+    /** @type {any} */
+    this.plot = null;
+    this.build(empty);
+    publish(this);
+    onThemeChange(() => this.rebuild());
+    new ResizeObserver(() => this.resize()).observe(this.stage);
+  }
+
+  build(empty) {
+    this.resetButton = h("button", { type: "button", class: "tool", hidden: true, on: { click: () => this.setZoom(null) } }, "Reset zoom");
+    const tool = (label, title, action) => h("button", { type: "button", class: "tool", title, on: { click: action } }, label);
+    this.heading = h("h3", { class: "chart-title", id: `chart-${this.name}` }, this.title);
+    this.hint = h("span", { class: "chart-hint" });
+    this.stage = h("div", { class: "chart-stage" });
+    this.blank = h("p", { class: "chart-empty" }, empty);
+    this.labels = h("div", { class: "end-labels" });
+    this.tip = h("div", { class: "chart-tip", hidden: true, "aria-hidden": "true" });
+    this.legend = h("ol", { class: "legend", hidden: true });
+    this.stage.append(this.blank, this.labels, this.tip);
+    this.root.classList.add("chart");
+    this.root.setAttribute("role", "group");
+    this.root.setAttribute("aria-labelledby", `chart-${this.name}`);
+    fill(
+      this.root,
+      h(
+        "header",
+        { class: "chart-head" },
+        this.heading,
+        this.hint,
+        h(
+          "div",
+          { class: "tools" },
+          this.resetButton,
+          tool("CSV", "Download the data of this chart", () => download(`${this.file()}.csv`, this.toCsv(), "text/csv")),
+          tool("SVG", "Download this chart as a vector image", () => download(`${this.file()}.svg`, this.toSvg(), "image/svg+xml")),
+          tool("PNG", "Download this chart as an image", () => this.toPng()),
+        ),
+      ),
+      this.stage,
+      this.legend,
+    );
+  }
+
+  /**
+   * Shows these lines. Zoom and hidden lines stay as they are.
+   * @param {Line[]} lines
+   * @param {{target?: number|null, marks?: any[], x?: string, xText?: ((value: number) => string)|null, hint?: string}} more
+   */
+  set(lines, { target = null, marks = [], x = this.xQuantity, xText = null, hint = "" } = {}) {
+    if (x !== this.xQuantity) {
+      this.xQuantity = x;
+      this.zoom = null;
+      this.structure = "";
+    }
+    this.lines = lines;
+    this.target = target;
+    this.marks = marks;
+    this.xText = xText;
+    this.hint.textContent = hint;
+    this.hint.title = hint;
+    this.update();
+  }
+
+  get filled() {
+    return this.lines.some((line) => line.y.some((value) => value !== null));
+  }
+
+  /** A cost of zero all along: an axis with fractions of a byte would be silly. */
+  get nothing() {
+    const cost = this.yQuantity === "bytes" || this.yQuantity === "flops";
+    return cost && this.lines.every((line) => line.y.every((value) => !value));
+  }
+
+  get labelled() {
+    return this.lines.filter((line) => !line.faint);
+  }
+
+  get endLabels() {
+    const count = this.labelled.length;
+    return !this.bars && count > 0 && count <= MOST_END_LABELS;
+  }
+
+  update() {
+    this.blank.hidden = this.filled;
+    if (!this.filled) {
+      this.plot?.destroy();
+      this.plot = null;
+      this.structure = "";
+      fill(this.labels);
+      this.legend.hidden = true;
+      return;
+    }
+    this.data = align(this.lines);
+    const structure = JSON.stringify([
+      this.xQuantity,
+      this.endLabels,
+      this.lines.map((line) => [line.key, line.label, line.style.light, line.style.dash, Boolean(line.low), line.faint]),
+    ]);
+    if (this.plot && structure === this.structure) {
+      this.plot.setData(this.data);
+    } else {
+      this.structure = structure;
+      this.rebuild();
+    }
+    this.drawLegend();
+    this.resetButton.hidden = this.zoom === null;
+  }
+
+  rebuild() {
+    this.plot?.destroy();
+    this.plot = null;
+    if (!this.filled || !this.stage.clientWidth) return;
+    this.gutter = this.room(this.stage.clientWidth);
+    this.plot = new uPlot(this.options(), this.data, this.stage);
+  }
+
+  /** Space to the right of the plot for the labels. */
+  room(width) {
+    return this.endLabels ? Math.min(0.3 * width, (this.compact ? 20 : 30) + this.widest()) : 12;
+  }
+
+  widest() {
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = TITLE_FONT;
+    const value = QUANTITIES[this.yQuantity].value;
+    return Math.ceil(Math.max(...this.labelled.map((line) => pen.measureText(this.compact ? value(lastOf(line.y) ?? 0.888) : `${line.label}  ${value(0.888)}`).width)));
+  }
+
+  colour(line) {
+    return isDark() ? line.style.dark : line.style.light;
+  }
+
+  options() {
+    const x = QUANTITIES[this.xQuantity];
+    const y = QUANTITIES[this.yQuantity];
+    const axis = () => cssColour("--text-muted");
+    const series = [{}];
+    const bands = [];
+    for (const line of this.lines) {
+      const index = series.length;
+      const show = !this.hidden.has(line.key);
+      series.push({
+        label: line.label,
+        show,
+        spanGaps: true,
+        stroke: () => this.colour(line),
+        width: this.bars ? 0 : line.faint ? 1 : 2,
+        dash: this.bars ? undefined : line.style.dash,
+        fill: this.bars ? () => `${this.colour(line)}b3` : undefined,
+        paths: this.bars ? uPlot.paths.bars({ size: [0.8, 48], align: 0 }) : undefined,
+        points: { show: (u, i) => !this.bars && countOf(u.data[i]) === 1, size: 6, fill: () => this.colour(line) },
+      });
+      if (line.low) {
+        const edge = { show, spanGaps: true, width: 0, stroke: "transparent", points: { show: false } };
+        series.push({ ...edge }, { ...edge });
+        bands.push({ series: [index + 2, index + 1], fill: () => `${this.colour(line)}26`, show });
+      }
+    }
+    const room = this.stage.clientWidth < 560 ? 64 : 84;
+    return {
+      width: this.stage.clientWidth,
+      height: this.stage.clientHeight,
+      padding: [10, this.gutter, 0, 0],
+      legend: { show: false },
+      scales: {
+        x: { time: false, range: (u, low, high) => this.xRange(low, high) },
+        y: { range: (u, low, high) => this.yRange(low, high) },
+      },
+      axes: [
+        {
+          stroke: axis,
+          font: FONT,
+          labelFont: FONT,
+          label: axisTitle(this.xQuantity),
+          labelSize: 20,
+          size: 30,
+          gap: 4,
+          grid: { show: false },
+          ticks: { stroke: () => cssColour("--line"), width: 1, size: 4 },
+          border: { show: true, stroke: () => cssColour("--line"), width: 1 },
+          splits: (u, i, low, high) => this.bars ? everyBar(low, high, u.bbox.width) : ticks(low, high, Math.max(2, u.bbox.width / devicePixelRatio / room), x.whole),
+          values: (u, splits) => splits.map((value) => (this.xText ?? x.tick)(value)),
+        },
+        {
+          stroke: axis,
+          font: FONT,
+          labelFont: FONT,
+          label: axisTitle(this.yQuantity),
+          labelSize: 20,
+          size: (u, values) => 14 + Math.max(24, ...(values ?? []).map((text) => 6.6 * text.length)),
+          gap: 6,
+          grid: { stroke: () => cssColour("--grid"), width: 1 },
+          ticks: { show: false },
+          splits: (u, i, low, high) => (this.nothing ? [0] : ticks(low, high, Math.max(2, u.bbox.height / devicePixelRatio / 44))),
+          values: (u, splits) => splits.map(y.tick),
+        },
+      ],
+      series,
+      bands,
+      cursor: {
+        y: false,
+        points: { size: 7 },
+        drag: { x: true, y: false, setScale: false },
+        sync: this.sync ? { key: this.sync, setSeries: false, scales: ["x", null] } : undefined,
+        dataIdx: (u, i, hovered) => nearest(u.data[i], hovered),
+        bind: { dblclick: () => () => this.setZoom(null) },
+      },
+      hooks: {
+        setSelect: [(u) => this.selected(u)],
+        draw: [(u) => this.drawMarks(u), () => this.placeLabels()],
+        setCursor: [(u) => this.showTip(u)],
+      },
+    };
+  }
+
+  xRange(low, high) {
+    if (this.zoom) return this.zoom;
+    if (this.bars) return [low - 0.6, high + 0.6];
+    if (low === high) return [low - (this.xQuantity === "round" ? 1 : 0), high + 1];
+    return [low, high];
+  }
+
+  yRange(low, high) {
+    if (low === null || high === null) return [0, 1];
+    if (this.yQuantity === "bytes" || this.yQuantity === "flops" || this.bars) {
+      const top = high > 0 ? high * 1.05 : 1;
+      return [0, this.yQuantity === "accuracy" ? Math.min(1, top) : top];
+    }
+    const bottom = this.target === null ? low : Math.min(low, this.target);
+    const top = this.target === null ? high : Math.max(high, this.target);
+    const pad = Math.max(0.06 * (top - bottom), this.yQuantity === "accuracy" ? 0.01 : 1e-3);
+    if (this.yQuantity === "accuracy") return [Math.max(0, bottom - pad), Math.min(1, top + pad)];
+    return [bottom >= 0 ? Math.max(0, bottom - pad) : bottom - pad, top + pad];
+  }
+
+  selected(u) {
+    const { left, width } = u.select;
+    if (width < 6) return;
+    const zoom = /** @type {[number, number]} */ ([u.posToVal(left, "x"), u.posToVal(left + width, "x")]);
+    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.setZoom(zoom);
+  }
+
+  /** @param {[number, number]|null} zoom */
+  setZoom(zoom) {
+    this.zoom = zoom;
+    this.resetButton.hidden = zoom === null;
+    this.plot?.setData(this.data);
+  }
+
+  /** @param {string} key */
+  toggle(key) {
+    if (this.hidden.has(key)) this.hidden.delete(key);
+    else this.hidden.add(key);
+    this.structure = "";
+    this.update();
+  }
+
+  resize() {
+    const { clientWidth: width, clientHeight: height } = this.stage;
+    if (!width || !height) return;
+    if (!this.plot) this.update();
+    else if (width !== this.plot.width || height !== this.plot.height) {
+      const gutter = this.room(width);
+      if (gutter === this.gutter) this.plot.setSize({ width, height });
+      else this.rebuild();
+    }
+  }
+
+  /** Where each visible line ends: its last value inside the zoom. */
+  ends() {
+    return this.labelled.map((line) => {
+      let index = line.y.length - 1;
+      while (index >= 0 && (line.y[index] === null || (this.zoom && line.x[index] > this.zoom[1]))) index -= 1;
+      return { line, value: index >= 0 ? line.y[index] : null, x: index >= 0 ? line.x[index] : null };
+    });
+  }
+
+  placeLabels() {
+    const u = this.plot;
+    if (!u || !this.endLabels) {
+      fill(this.labels);
+      return;
+    }
+    const top = u.bbox.top / devicePixelRatio;
+    const height = u.bbox.height / devicePixelRatio;
+    const right = (u.bbox.left + u.bbox.width) / devicePixelRatio;
+    const places = this.ends().map((end) => ({
+      ...end,
+      off: this.hidden.has(end.line.key) || end.value === null,
+      at: end.value === null ? top + height : top + u.valToPos(end.value, "y"),
+    }));
+    this.places = spread(places, top, top + height);
+    const known = new Map([...this.labels.children].map((child) => [child.dataset.key, child]));
+    for (const place of this.places) {
+      const { line } = place;
+      let button = known.get(line.key);
+      if (!button) {
+        button = h("button", { type: "button", class: "end-label", data: { key: line.key }, on: { click: () => this.toggle(line.key) } });
+        button.append(h("span", { class: "end-name" }), h("span", { class: "end-value num" }));
+        this.labels.append(button);
+      }
+      known.delete(line.key);
+      button.style.transform = `translate(${Math.round(right + 8)}px, ${Math.round(place.at - LABEL_HEIGHT / 2)}px)`;
+      button.style.maxWidth = `${this.gutter - 10}px`;
+      button.style.color = `light-dark(${line.style.light}, ${line.style.dark})`;
+      const hidden = this.hidden.has(line.key);
+      button.setAttribute("aria-pressed", String(!hidden));
+      button.title = hidden ? `Show ${line.label}` : `Hide ${line.label}`;
+      button.children[0].textContent = this.compact ? "" : line.label;
+      const value = place.value === null ? "" : QUANTITIES[this.yQuantity].value(place.value);
+      button.children[1].textContent = hidden ? "show" : value;
+    }
+    for (const old of known.values()) old.remove();
+  }
+
+  drawLegend() {
+    const show = !this.bars && this.labelled.length > MOST_END_LABELS;
+    this.legend.hidden = !show;
+    if (!show) return;
+    const rows = this.ends().sort((a, b) => (b.value ?? -Infinity) - (a.value ?? -Infinity));
+    fill(
+      this.legend,
+      rows.map(({ line, value }) =>
+        h(
+          "li",
+          {},
+          h(
+            "button",
+            { type: "button", class: "legend-item", "aria-pressed": String(!this.hidden.has(line.key)), on: { click: () => this.toggle(line.key) } },
+            swatch(line.style),
+            h("span", { class: "legend-name" }, line.label),
+            h("span", { class: "num" }, value === null ? "–" : QUANTITIES[this.yQuantity].value(value)),
+          ),
+        ),
+      ),
+    );
+  }
+
+  drawMarks(u) {
+    const { ctx, bbox } = u;
+    const ratio = devicePixelRatio;
+    ctx.save();
+    if (this.target !== null) {
+      const y = Math.round(u.valToPos(this.target, "y", true));
+      ctx.strokeStyle = cssColour("--text-muted");
+      ctx.setLineDash([4 * ratio, 4 * ratio]);
+      ctx.lineWidth = ratio;
+      ctx.beginPath();
+      ctx.moveTo(bbox.left, y);
+      ctx.lineTo(bbox.left + bbox.width, y);
+      ctx.stroke();
+      ctx.setLineDash([]);
+      ctx.fillStyle = cssColour("--text-muted");
+      ctx.font = FONT.replace("12px", `${12 * ratio}px`);
+      ctx.textBaseline = "bottom";
+      ctx.textAlign = "left";
+      ctx.fillText(`target ${QUANTITIES[this.yQuantity].value(this.target)}`, bbox.left + 6 * ratio, y - 2 * ratio);
+    }
+    for (const mark of this.marks) {
+      if (mark.key && this.hidden.has(mark.key)) continue;
+      const x = u.valToPos(mark.x, "x", true);
+      const y = u.valToPos(mark.y, "y", true);
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.fillStyle = cssColour("--surface");
+      ctx.strokeStyle = isDark() ? mark.style.dark : mark.style.light;
+      ctx.lineWidth = 2 * ratio;
+      ctx.beginPath();
+      ctx.arc(x, y, 4 * ratio, 0, 2 * Math.PI);
+      ctx.fill();
+      ctx.stroke();
+      if (!mark.label) continue;
+      ctx.fillStyle = cssColour("--text");
+      ctx.font = FONT.replace("12px", `${12 * ratio}px`);
+      ctx.textAlign = x > bbox.left + bbox.width - 90 * ratio ? "right" : "center";
+      ctx.textBaseline = "bottom";
+      ctx.fillText(mark.label, x, y - 8 * ratio);
+    }
+    ctx.restore();
+  }
+
+  showTip(u) {
+    const { left, idx } = u.cursor;
+    const inside = left >= 0 && idx !== null && idx !== undefined;
+    this.tip.hidden = !inside;
+    if (!inside) return;
+    const x = QUANTITIES[this.xQuantity];
+    const y = QUANTITIES[this.yQuantity];
+    const at = u.posToVal(left, "x");
+    const rows = [];
+    let anchor = null;
+    for (const line of this.lines) {
+      if (this.hidden.has(line.key)) continue;
+      const index = closest(line, at);
+      if (index === null) continue;
+      anchor ??= line.x[index];
+      const low = line.low?.[index];
+      const spread = low === null || low === undefined ? "" : line.bandText?.(index) ?? "";
+      rows.push({ line, value: line.y[index], spread });
+    }
+    rows.sort((a, b) => b.value - a.value);
+    const head = this.bars || this.xText ? (this.xText ? `${x.title} ${this.xText(u.data[0][idx])}` : "") : `${this.xQuantity === "round" ? "Round " : ""}${(this.xQuantity === "round" ? x.tick(u.data[0][idx]) : x.value(at))}`;
+    fill(
+      this.tip,
+      h("div", { class: "tip-head" }, head),
+      rows.slice(0, 12).map(({ line, value, spread }) =>
+        h("div", { class: "tip-row" }, this.bars ? null : swatch(line.style), h("span", { class: "tip-name" }, line.label), h("span", { class: "num" }, y.value(value)), spread ? h("span", { class: "tip-spread num" }, spread) : null),
+      ),
+      rows.length > 12 ? h("div", { class: "tip-more" }, `and ${rows.length - 12} more`) : null,
+    );
+    const box = this.stage.getBoundingClientRect();
+    const plotLeft = u.bbox.left / devicePixelRatio + left;
+    const width = this.tip.offsetWidth;
+    const flip = plotLeft + 16 + width > box.width - 4;
+    this.tip.style.transform = `translate(${Math.max(0, Math.round(flip ? plotLeft - width - 12 : plotLeft + 12))}px, 14px)`;
+  }
+
+  /** One column for x, one per visible line, and its band where there is one. */
+  toCsv() {
+    const shown = this.lines.filter((line) => !this.hidden.has(line.key));
+    const columns = [this.bars ? "client" : this.xQuantity];
+    for (const line of shown) {
+      columns.push(line.label);
+      if (line.low) columns.push(`${line.label} low`, `${line.label} high`);
+    }
+    const data = align(shown);
+    const rows = data[0].map((_, index) => data.map((column, place) => {
+      const value = column[index];
+      return place === 0 && this.xText ? this.xText(value) : value ?? "";
+    }));
+    return csv([columns, ...rows]);
+  }
+
+  toSvg() {
+    return chartSvg(this);
+  }
+
+  async toPng() {
+    const source = this.plot?.ctx.canvas;
+    if (!source) return;
+    const ratio = devicePixelRatio;
+    const head = 34 * ratio;
+    const canvas = h("canvas", { width: source.width, height: source.height + head });
+    const pen = canvas.getContext("2d");
+    pen.fillStyle = cssColour("--surface");
+    pen.fillRect(0, 0, canvas.width, canvas.height);
+    pen.fillStyle = cssColour("--text");
+    pen.font = `600 ${14 * ratio}px system-ui, sans-serif`;
+    pen.fillText(this.title, 12 * ratio, 22 * ratio);
+    pen.drawImage(source, 0, head);
+    pen.font = TITLE_FONT.replace("12px", `${12 * ratio}px`);
+    pen.textBaseline = "middle";
+    const right = this.plot.bbox.left + this.plot.bbox.width;
+    for (const { line, at, value, off } of this.endLabels ? this.places ?? [] : []) {
+      if (off) continue;
+      pen.fillStyle = this.colour(line);
+      pen.fillText(`${line.label}  ${QUANTITIES[this.yQuantity].value(value)}`, right + 10 * ratio, head + at * ratio);
+    }
+    canvas.toBlob((blob) => blob && download(`${this.file()}.png`, blob, "image/png"), "image/png");
+  }
+}
+
+/** All lines over one common x, as uPlot wants them; a missing point is undefined and does not break the line. */
+function align(lines) {
+  const first = lines[0]?.x ?? [];
+  const same = lines.every((line) => line.x.length === first.length && line.x.every((value, index) => value === first[index]));
+  const xs = same ? first : [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
+  const data = [xs];
+  for (const line of lines) {
+    const columns = line.low ? [line.y, line.low, line.high] : [line.y];
+    if (same) {
+      data.push(...columns);
+      continue;
+    }
+    const place = new Map(xs.map((value, index) => [value, index]));
+    for (const column of columns) {
+      const aligned = new Array(xs.length).fill(undefined);
+      line.x.forEach((value, index) => (aligned[place.get(value)] = column[index]));
+      data.push(aligned);
+    }
+  }
+  return data;
+}
+
+function lastOf(values) {
+  for (let index = values.length - 1; index >= 0; index -= 1) if (values[index] !== null) return values[index];
+  return null;
+}
+
+function countOf(column) {
+  let count = 0;
+  for (const value of column) if (value !== null && value !== undefined && ++count > 1) break;
+  return count;
+}
+
+/** The nearest index that holds a value. */
+function nearest(column, index) {
+  for (let step = 0; step < column.length; step += 1) {
+    if (column[index - step] !== null && column[index - step] !== undefined) return index - step;
+    if (column[index + step] !== null && column[index + step] !== undefined) return index + step;
+  }
+  return index;
+}
+
+/** The point of a line that lies nearest to x; null when the line is empty or ends before x. */
+function closest(line, x) {
+  let best = null;
+  for (let index = 0; index < line.x.length; index += 1) {
+    if (line.y[index] === null) continue;
+    if (best === null || Math.abs(line.x[index] - x) <= Math.abs(line.x[best] - x)) best = index;
+  }
+  return best;
+}
+
+/** Moves labels apart so that none covers another, keeping their order. */
+function spread(places, top, bottom) {
+  const sorted = [...places].sort((a, b) => a.at - b.at);
+  let limit = top;
+  for (const place of sorted) {
+    place.at = Math.max(place.at, limit);
+    limit = place.at + LABEL_HEIGHT;
+  }
+  limit = bottom;
+  for (const place of sorted.reverse()) {
+    place.at = Math.min(place.at, limit);
+    limit = place.at - LABEL_HEIGHT;
+  }
+  return sorted;
+}
+
+/** A tick for every bar as long as they fit. */
+function everyBar(low, high, width) {
+  const first = Math.ceil(low);
+  const count = Math.floor(high) - first + 1;
+  const step = Math.max(1, Math.ceil((count * 30) / (width / devicePixelRatio)));
+  return Array.from({ length: Math.ceil(count / step) }, (_, index) => first + index * step);
+}

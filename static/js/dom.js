@@ -1,0 +1,123 @@
+// Building the page from data: every string ends as a text node, never as markup.
+
+/** @param {string} selector @param {ParentNode} root @returns {HTMLElement} */
+export function one(selector, root = document) {
+  const found = root.querySelector(selector);
+  if (!found) throw new Error(`the page has no element ${selector}`);
+  return /** @type {HTMLElement} */ (found);
+}
+
+/** @param {string} selector @param {ParentNode} root @returns {HTMLElement[]} */
+export function all(selector, root = document) {
+  return /** @type {HTMLElement[]} */ ([...root.querySelectorAll(selector)]);
+}
+
+/**
+ * An element with attributes and children. Strings and numbers become text; null and false are left out.
+ * `on` holds listeners, `data` the dataset.
+ * @param {string} tag
+ * @param {Record<string, any>} attributes
+ * @param {...any} children
+ * @returns {any}
+ */
+export function h(tag, attributes = {}, ...children) {
+  const svg = tag === "svg" || tag === "use" || tag === "line" || tag === "path";
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    else if (key === "data") Object.assign(element.dataset, value);
+    else if (key === "text") element.textContent = String(value);
+    else element.setAttribute(key, value === true ? "" : String(value));
+  }
+  append(element, children);
+  return element;
+}
+
+/** @param {Element} element @param {any[]} children */
+export function append(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : String(child));
+  }
+}
+
+/** Replaces all children. @param {Element} element @param {...any} children */
+export function fill(element, ...children) {
+  element.replaceChildren();
+  append(element, children);
+}
+
+/** Writes text only when it changed, so that a selection or a screen reader is not disturbed. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** The JSON the server put into the page for the first paint. */
+export function pageData(id = "page-data") {
+  const block = document.getElementById(id);
+  return block ? JSON.parse(block.textContent || "null") : null;
+}
+
+const WORDS = {
+  queued: "Queued",
+  paused: "Paused",
+  running: "Running",
+  cancelling: "Cancelling",
+  finished: "Finished",
+  failed: "Failed",
+  diverged: "Diverged",
+  cancelled: "Cancelled",
+  not_applicable: "Not applicable",
+};
+
+/** The states in the order in which a filter lists them. */
+export const STATES = Object.keys(WORDS);
+
+export const ACTIVE = new Set(["queued", "paused", "running", "cancelling"]);
+
+/** @param {string} state */
+export function stateWord(state) {
+  return WORDS[state] ?? state;
+}
+
+/** A state as a coloured chip with a shape and a word. @param {string} state */
+export function stateChip(state) {
+  return h("span", { class: "chip", data: { state } }, h("span", { class: "chip-icon", "aria-hidden": "true" }), stateWord(state));
+}
+
+/** Offers text as a file. */
+export function download(name, content, type) {
+  const blob = content instanceof Blob ? content : new Blob([content], { type });
+  const url = URL.createObjectURL(blob);
+  const link = h("a", { href: url, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+/** Copies text and says so on the button for a moment. @param {HTMLElement} button @param {string} text */
+export async function copy(button, text) {
+  const before = button.dataset.label ?? button.textContent ?? "";
+  button.dataset.label = before;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch (error) {
+    console.info("The clipboard is not available.", error);
+    button.textContent = "Copy failed";
+  }
+  setTimeout(() => (button.textContent = before), 1500);
+}
+
+/** Keeps the address in step with what is shown, without a new history entry. */
+export function setQuery(values) {
+  const url = new URL(location.href);
+  for (const [key, value] of Object.entries(values)) {
+    if (value === null || value === undefined || value === "") url.searchParams.delete(key);
+    else url.searchParams.set(key, String(value));
+  }
+  // a comma is legal in a query and keeps a shared link readable
+  history.replaceState(null, "", url.pathname + url.search.replaceAll("%2C", ",") + url.hash);
+}

@@ -1,0 +1,58 @@
+// A spec in words: short texts for tables, and YAML for people to read and edit.
+
+const GREEK = { gamma: "γ", beta: "β", alpha: "α" };
+
+/** "pathological, 2 classes" or "dirichlet, β 0.1". */
+export function partitionText(partition) {
+  const parts = [partition.name];
+  if (partition.classes_per_client !== undefined) {
+    parts.push(`${partition.classes_per_client} ${partition.classes_per_client === 1 ? "class" : "classes"}`);
+  }
+  for (const [key, letter] of Object.entries(GREEK)) if (partition[key] !== undefined) parts.push(`${letter} ${partition[key]}`);
+  return parts.join(", ");
+}
+
+export function datasetText(dataset) {
+  if (dataset.name === "imported") return dataset.set;
+  return dataset.labels === "coarse" ? `${dataset.name} (coarse)` : dataset.name;
+}
+
+/** The name of an experiment, or what it is when it has none. */
+export function experimentTitle(experiment, methodTitle) {
+  if (experiment.name) return experiment.name;
+  const { algorithm, dataset, seed } = experiment.spec;
+  return `${methodTitle(algorithm.name)} on ${datasetText(dataset)}, seed ${seed}`;
+}
+
+/** A plain word needs no quotes in YAML; anything that could be read as something else gets them. */
+function scalar(value) {
+  if (typeof value !== "string") return JSON.stringify(value);
+  const plain = /^[A-Za-z][A-Za-z0-9_.-]*$/.test(value) && !/^(true|false|null|yes|no|on|off|y|n)$/i.test(value);
+  return plain ? value : JSON.stringify(value);
+}
+
+/** The name says what a block is, so it comes first. */
+function fields(value) {
+  return Object.entries(value).sort(([a], [b]) => Number(b === "name") - Number(a === "name"));
+}
+
+function flow(value) {
+  if (Array.isArray(value)) return `[${value.map(flow).join(", ")}]`;
+  if (value !== null && typeof value === "object") {
+    return `{${fields(value).map(([key, inner]) => `${scalar(key)}: ${flow(inner)}`).join(", ")}}`;
+  }
+  return scalar(value);
+}
+
+const LONGEST_LINE = 76;
+
+/** One line per field of the spec, blocks in braces as the documentation writes them, long ones on lines of their own. */
+export function specYaml(spec) {
+  const lines = [];
+  for (const [key, value] of Object.entries(spec)) {
+    const line = `${key}: ${flow(value)}`;
+    if (line.length <= LONGEST_LINE || value === null || typeof value !== "object" || Array.isArray(value)) lines.push(line);
+    else lines.push(`${key}:`, ...fields(value).map(([name, inner]) => `  ${scalar(name)}: ${flow(inner)}`));
+  }
+  return lines.join("\n") + "\n";
+}

@@ -1,0 +1,49 @@
+// Tables as text: CSV for programs, Markdown for notes, LaTeX (booktabs) for papers.
+
+/** A spreadsheet would run a cell that starts with one of these letters as a formula. */
+function harmless(cell) {
+  return /^[=+\-@\t\r]/.test(cell) && Number.isNaN(Number(cell)) ? `'${cell}` : cell;
+}
+
+/** @param {unknown[][]} rows */
+export function csv(rows) {
+  const cell = (value) => {
+    const text = harmless(value === null || value === undefined ? "" : String(value));
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+}
+
+/** @param {unknown[][]} rows the first row is the head */
+export function markdown(rows) {
+  const cell = (value) => String(value ?? "").replaceAll("|", "\\|").replaceAll("\n", " ");
+  const [head, ...body] = rows;
+  const line = (row) => `| ${row.map(cell).join(" | ")} |`;
+  return [line(head), `|${head.map((_, index) => (index ? "---:" : "---")).join("|")}|`, ...body.map(line)].join("\n") + "\n";
+}
+
+const TEX = {
+  "\\": "\\textbackslash{}",
+  "~": "\\textasciitilde{}",
+  "^": "\\textasciicircum{}",
+  "±": "$\\pm$",
+  "−": "$-$",
+  "–": "--",
+};
+
+/** @param {unknown[][]} rows the first row is the head */
+export function latex(rows) {
+  const cell = (value) => String(value ?? "").replace(/[\\~^±−–&%$#_{}]/g, (letter) => TEX[letter] ?? `\\${letter}`);
+  const [head, ...body] = rows;
+  const line = (row) => `  ${row.map(cell).join(" & ")} \\\\`;
+  return [
+    `\\begin{tabular}{l${"r".repeat(head.length - 1)}}`,
+    "  \\toprule",
+    line(head),
+    "  \\midrule",
+    ...body.map(line),
+    "  \\bottomrule",
+    "\\end{tabular}",
+    "",
+  ].join("\n");
+}

@@ -1,0 +1,93 @@
+"""Changes are numbered in the order of their commits, on both databases."""
+
+import threading
+
+from app.store import experiments, rounds, sequence
+from app.store.changes import changes_after
+from app.store.database import Database
+from tests.services import claim, look, record, submit
+
+
+def numbers(database: Database, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
+    with database.read() as session:
+        return [(change.seq, change.kind) for change in changes_after(session, after, limit=limit)]
+
+
+def test_every_change_takes_the_next_number(database: Database) -> None:
+    key = submit(database, rounds=1)
+    held = claim(database)
+    assert held is not None
+    with database.write() as session:
+        rounds.commit_round(session, held, record(0), 60)
+    with database.write() as session:
+        rounds.commit_round(session, held, record(1), 60)
+    # submitted 1, claimed 2, round 0 is 3, round 1 is 4, and its end has a number of its own
+    assert numbers(database) == [(3, "round"), (4, "round"), (5, "state")]
+    assert look(database, key).seq == 5
+    with database.read() as session:
+        assert sequence.current(session) == 5
+
+
+def test_pages_of_changes_follow_each_other_without_gap_or_repetition(database: Database) -> None:
+    submit(database, rounds=50)
+    held = claim(database)
+    assert held is not None
+    for number in range(7):
+        with database.write() as session:
+            rounds.commit_round(session, held, record(number), 60)
+    seen: list[tuple[int, str]] = []
+    while page := numbers(database, seen[-1][0] if seen else 0, limit=3):
+        seen += page
+    assert seen == numbers(database)
+    assert [seq for seq, _ in seen] == sorted({seq for seq, _ in seen})
+
+
+def test_a_transaction_that_fails_uses_up_no_number(database: Database) -> None:
+    submit(database)
+    try:
+        with database.write() as session:
+            sequence.take(session)
+            raise KeyError
+    except KeyError:
+        assert numbers(database) == [(1, "state")]
+
+
+def test_a_reader_that_follows_the_numbers_misses_nothing_while_many_write(database: Database) -> None:
+    for _ in range(4):
+        submit(database, rounds=1000)
+    claims = [claim(database, f"worker-{number}") for number in range(4)]
+    done = threading.Event()
+    seen: list[tuple[int, str]] = []
+
+    def write(position: int) -> None:
+        held = claims[position]
+        assert held is not None
+        for number in range(15):
+            with database.write() as session:
+                rounds.commit_round(session, held, record(number), 60)
+
+    def read() -> None:
+        while True:
+            last_look = done.is_set()
+            with database.read() as session:
+                page = changes_after(session, seen[-1][0] if seen else 0, limit=10)
+            seen.extend((change.seq, change.kind) for change in page)
+            if last_look and not page:
+                return
+
+    reader = threading.Thread(target=read)
+    writers = [threading.Thread(target=write, args=(position,)) for position in range(4)]
+    for thread in [reader, *writers]:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    done.set()
+    reader.join()
+    assert sum(kind == "round" for _, kind in seen) == 60
+
+
+def test_a_cancel_is_seen_as_a_change_of_state(database: Database) -> None:
+    key = submit(database)
+    with database.write() as session:
+        experiments.cancel(session, key)
+    assert numbers(database, after=1) == [(2, "state")]

@@ -1,0 +1,150 @@
+"""Connections, refusals and migrations."""
+
+import logging
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+from sqlmodel import SQLModel
+
+from app.store import database as database_module
+from app.store.database import Database, DatabaseUnusable
+from app.store.migrate import migrate
+from tests.services import postgres_database, submit
+
+
+def pragma(store: Database, name: str) -> object:
+    with store.engine.connect() as connection:
+        return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+
+
+def test_sqlite_waits_for_locks_logs_ahead_and_survives_a_power_cut(sqlite_database: Database) -> None:
+    names = ("busy_timeout", "journal_mode", "synchronous", "foreign_keys", "temp_store", "journal_size_limit")
+    found = [pragma(sqlite_database, name) for name in names]
+    assert found == [10_000, "wal", 2, 1, 2, 64 * 1024 * 1024]
+
+
+def test_reading_goes_on_while_another_connection_writes(sqlite_database: Database) -> None:
+    with sqlite_database.write() as writing:
+        writing.execute(text("UPDATE counter SET value = 5"))
+        with sqlite_database.read() as reading:
+            assert reading.execute(text("SELECT value FROM counter")).scalar_one() == 0
+
+
+def test_a_write_transaction_takes_the_lock_before_it_reads_and_others_wait_only_so_long(
+    home: Path, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "BUSY_MILLISECONDS", 50)
+    impatient = Database(f"sqlite:///{home / 'fedarena.db'}")
+    with sqlite_database.write() as session:
+        session.execute(text("SELECT 1"))
+        with pytest.raises(OperationalError, match="locked"), impatient.write() as other:
+            other.execute(text("SELECT 1"))
+    impatient.close()
+
+
+def test_a_network_file_system_is_refused_with_a_way_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "file_system", lambda _path: "nfs4")
+    with pytest.raises(DatabaseUnusable, match=r"network file system \(nfs4\).*PostgreSQL"):
+        Database(f"sqlite:///{home / 'x.db'}")
+
+
+def test_the_file_system_of_a_path_is_found_in_the_mount_table() -> None:
+    assert database_module.file_system(Path("/proc/self")) == "proc"
+
+
+def test_an_old_sqlite_is_used_with_a_warning_and_leaves_checkpoints_to_one_process(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database_module, "sqlite_is_safe", lambda _module: False)
+    with caplog.at_level(logging.WARNING):
+        web = Database(f"sqlite:///{home / 'x.db'}")
+        worker = Database(f"sqlite:///{home / 'x.db'}", checkpoints=False)
+    assert "pysqlite3" in caplog.text
+    assert (pragma(web, "wal_autocheckpoint"), pragma(worker, "wal_autocheckpoint")) == (1000, 0)
+    web.close()
+    worker.close()
+
+
+@pytest.mark.parametrize(("version", "safe"), [((3, 51, 2), False), ((3, 51, 3), True), ((3, 53, 0), True)])
+def test_sqlite_is_safe_from_the_version_that_repaired_the_log(version: tuple[int, int, int], safe: bool) -> None:
+    module = SimpleNamespace(sqlite_version_info=version)
+    assert database_module.sqlite_is_safe(module) is safe  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("sqlite://", "must be a file"),
+        ("sqlite:////no/such/folder/x.db", "does not exist"),
+        ("mysql://host/name", "SQLite or PostgreSQL, but got mysql"),
+        ("what is this", "not a URL"),
+    ],
+)
+def test_a_database_that_cannot_work_is_refused_with_the_reason(url: str, reason: str) -> None:
+    with pytest.raises(DatabaseUnusable, match=reason):
+        Database(url)
+
+
+def test_a_password_is_not_shown() -> None:
+    assert "secret" not in str(Database("postgresql://user:secret@host/name"))
+
+
+def test_the_migrations_make_exactly_the_tables_of_the_code(database: Database) -> None:
+    with database.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, SQLModel.metadata) == []
+
+
+def test_migrating_again_changes_nothing(database: Database) -> None:
+    submit(database)
+    migrate(database)
+    with database.read() as session:
+        assert session.execute(text("SELECT count(*) FROM experiment")).scalar_one() == 1
+
+
+def test_a_newer_schema_is_refused_and_left_alone(sqlite_database: Database) -> None:
+    with sqlite_database.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(DatabaseUnusable, match="schema 9999, which this version"):
+        migrate(sqlite_database)
+    with sqlite_database.read() as session:
+        assert session.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "9999"
+
+
+def race(url: str) -> None:
+    failures: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            store = Database(url)
+            migrate(store)
+            store.close()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    store = Database(url)
+    with store.read() as session:
+        assert session.execute(text("SELECT count(*) FROM counter")).scalar_one() == 1
+    store.close()
+
+
+def test_processes_that_start_together_migrate_once(home: Path) -> None:
+    race(f"sqlite:///{home / 'fresh.db'}")
+
+
+@pytest.mark.postgres
+def test_processes_that_start_together_migrate_once_on_postgresql(postgres_server: str) -> None:
+    with postgres_database(postgres_server) as url:
+        race(url)

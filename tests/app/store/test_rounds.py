@@ -1,0 +1,168 @@
+"""The one transaction that counts, on both databases."""
+
+import math
+
+import pytest
+
+from app.store import experiments, rounds
+from app.store.database import Database
+from app.store.experiments import Claim
+from app.store.rounds import Verdict
+from app.store.states import State
+from app.store.views import ROUND_FIELDS, experiment_view
+from engine.records import RoundRecord
+from tests.services import claim, look, record, submit
+
+HERE = {"device": "cpu", "torch": "2", "torch_threads": 1}
+ELSEWHERE = {**HERE, "device": "cuda"}
+
+
+def started(database: Database, key: str, environment: dict[str, object] = HERE, lease_seconds: float = 60) -> Claim:
+    held = claim(database, lease_seconds=lease_seconds)
+    assert held is not None
+    assert held.experiment == key
+    with database.write() as session:
+        assert experiments.begin(session, held, "partition", environment)
+    return held
+
+
+def commit(database: Database, held: Claim, *records: RoundRecord, lease_seconds: float = 60) -> list[Verdict]:
+    verdicts = []
+    for item in records:
+        with database.write() as session:
+            verdicts.append(rounds.commit_round(session, held, item, lease_seconds))
+    return verdicts
+
+
+def stored(database: Database, key: str) -> list[dict[str, object]]:
+    with database.read() as session:
+        return rounds.after(session, key)
+
+
+def test_the_store_has_the_fields_of_a_record_in_its_order() -> None:
+    assert tuple(RoundRecord.model_fields) == ROUND_FIELDS
+
+
+def test_rounds_add_up_to_progress_headline_and_totals(database: Database) -> None:
+    key = submit(database, rounds=3)
+    held = started(database, key)
+    verdicts = commit(database, held, record(0, None), record(1, 0.4), record(2, 0.7), record(3, 0.6))
+    assert verdicts == [Verdict.STORED, Verdict.STORED, Verdict.STORED, Verdict.FINISHED]
+    view = experiment_view(look(database, key))
+    assert (view.state, view.next_round, view.seconds) == ("finished", 4, 1.0)
+    assert view.headline is not None
+    assert view.headline.model_dump() == {"best_accuracy": 0.7, "best_round": 2, "final_accuracy": 0.6}
+    assert view.totals.model_dump() == {"bytes_up": 160, "bytes_down": 320, "client_flops": 4000}
+    assert (view.partition_fingerprint, view.environment) == ("partition", HERE)
+
+
+def test_a_record_comes_back_as_it_went_in(database: Database) -> None:
+    key = submit(database)
+    held = started(database, key)
+    original = record(
+        0, 1 / 3, loss=0.1 + 0.2, client_accuracy={"0": 2 / 3, "17": 1e-17}, traces={"alpha": {"0": [0.1, 2.0]}}
+    )
+    commit(database, held, original)
+    assert stored(database, key) == [original.model_dump()]
+
+
+def test_the_opening_does_not_count_for_the_headline(database: Database) -> None:
+    key = submit(database)
+    commit(database, started(database, key), record(0, 0.99), record(1, 0.1))
+    assert look(database, key).best_accuracy == 0.1
+
+
+def test_what_is_no_number_is_stored_as_null(database: Database) -> None:
+    key = submit(database)
+    held = started(database, key)
+    commit(database, held, record(0, math.nan, loss=math.inf, traces={"mu": [1.0, math.nan], "deep": {"x": -math.inf}}))
+    [row] = stored(database, key)
+    assert (row["accuracy"], row["loss"]) == (None, None)
+    assert row["traces"] == {"mu": [1.0, None], "deep": {"x": None}}
+
+
+def test_totals_may_pass_64_bits(database: Database) -> None:
+    key = submit(database, rounds=5)
+    huge = 2**62
+    commit(database, started(database, key), *(record(number, client_flops=huge) for number in range(5)))
+    assert look(database, key).totals["client_flops"] == 5 * huge
+
+
+def test_a_gap_between_rounds_is_a_programming_error(database: Database) -> None:
+    key = submit(database)
+    held = started(database, key)
+    with pytest.raises(ValueError, match="expected 0, but got 1"):
+        commit(database, held, record(1))
+    assert stored(database, key) == []
+
+
+def test_a_repeated_round_is_compared_and_not_written_again(database: Database) -> None:
+    key = submit(database, rounds=2)
+    commit(database, started(database, key), record(0), record(1), lease_seconds=-1)
+    before = stored(database, key)
+    second = started(database, key)
+    verdicts = commit(database, second, record(0, seconds=9.0), record(1, client_seconds=9.0), record(2))
+    assert verdicts == [Verdict.REPEATED, Verdict.REPEATED, Verdict.FINISHED]
+    assert stored(database, key)[:2] == before
+    view = experiment_view(look(database, key))
+    assert view.bit_identical
+    assert view.totals.bytes_up == 120, "a repeated round is not counted twice"
+
+
+def test_a_repeated_round_with_no_numbers_still_compares_equal(database: Database) -> None:
+    key = submit(database)
+    odd = record(0, math.nan, traces={"mu": math.nan})
+    commit(database, started(database, key), odd, lease_seconds=-1)
+    assert commit(database, started(database, key), odd) == [Verdict.REPEATED]
+
+
+def test_a_different_repetition_in_the_same_environment_fails_the_run_and_keeps_the_rows(database: Database) -> None:
+    key = submit(database)
+    commit(database, started(database, key), record(0), record(1, 0.5), lease_seconds=-1)
+    verdicts = commit(database, started(database, key), record(0), record(1, 0.5000001))
+    assert verdicts == [Verdict.REPEATED, Verdict.DIFFERENT]
+    row = look(database, key)
+    assert row.state is State.FAILED
+    assert "round 1" in (row.error_reason or "")
+    assert "accuracy" in (row.error_reason or "")
+    assert [item["accuracy"] for item in stored(database, key)] == [0.5, 0.5]
+
+
+def test_a_different_repetition_in_another_environment_is_marked_and_goes_on(database: Database) -> None:
+    key = submit(database, rounds=2)
+    commit(database, started(database, key), record(0), record(1, 0.5), lease_seconds=-1)
+    verdicts = commit(database, started(database, key, ELSEWHERE), record(0), record(1, 0.51), record(2))
+    assert verdicts == [Verdict.REPEATED, Verdict.REPEATED, Verdict.FINISHED]
+    view = experiment_view(look(database, key))
+    assert not view.bit_identical
+    assert view.environment == HERE
+    assert stored(database, key)[1]["accuracy"] == 0.5
+
+
+def test_an_equal_repetition_in_another_environment_is_not_marked(database: Database) -> None:
+    key = submit(database)
+    commit(database, started(database, key), record(0), lease_seconds=-1)
+    commit(database, started(database, key, ELSEWHERE), record(0))
+    assert look(database, key).bit_identical
+
+
+def test_back_in_the_first_environment_a_difference_is_no_bug_any_more(database: Database) -> None:
+    key = submit(database)
+    commit(database, started(database, key), record(0), lease_seconds=-1)
+    commit(database, started(database, key, ELSEWHERE), record(0), record(1, 0.51), lease_seconds=-1)
+    assert commit(database, started(database, key), record(0), record(1, 0.5)) == [Verdict.REPEATED] * 2
+    assert not look(database, key).bit_identical
+
+
+def test_columns_are_lists_and_leave_out_what_was_not_asked_for(database: Database) -> None:
+    first, second = submit(database), submit(database)
+    commit(database, started(database, first), record(0, None), record(1, 0.25))
+    with database.read() as session:
+        found = rounds.columns(session, [first, second], ["accuracy", "bytes_up"])
+    assert found[first] == {"round": [0, 1], "accuracy": [None, 0.25], "bytes_up": [40, 40]}
+    assert found[second] == {"round": [], "accuracy": [], "bytes_up": []}
+
+
+def test_an_unknown_column_is_refused_with_the_known_ones(database: Database) -> None:
+    with database.read() as session, pytest.raises(ValueError, match="no field 'acuracy'; it has round, accuracy"):
+        rounds.columns(session, [], ["acuracy"])

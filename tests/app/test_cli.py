@@ -1,0 +1,176 @@
+"""The fedarena command."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from app.cli import BAD_INPUT, DIVERGED, FAILED, app
+from app.config import Settings
+from app.store.database import Database
+from engine.run import Run
+from engine.spec import ExperimentSpec
+from tests.services import serving, short_folder, spec_with
+from workers.job import run_next
+
+
+@pytest.fixture(autouse=True)
+def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDARENA_HOME", str(home))
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def write_spec(folder: Path, **changes: Any) -> str:
+    path = folder / "spec.yaml"
+    path.write_text(yaml.safe_dump(spec_with(**changes)))
+    return str(path)
+
+
+def test_run_writes_the_engines_records_and_a_summary(tmp_path: Path) -> None:
+    found = call("run", write_spec(tmp_path), "--out", str(tmp_path / "out"))
+    assert found.exit_code == 0
+    assert "final accuracy" in found.stdout
+    spec = ExperimentSpec.parse(spec_with())
+    job = Run(spec)
+    records = list(job.rounds())
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert set(result) == {"spec", "fingerprint", "partition_fingerprint", "rounds", "headline"}
+    assert result["spec"] == spec.canonical()
+    assert result["fingerprint"] == spec.fingerprint()
+    assert result["partition_fingerprint"] == job.partition_fingerprint
+    assert [item["accuracy"] for item in result["rounds"]] == [item.accuracy for item in records]
+    assert result["headline"]["final_accuracy"] == records[-1].accuracy
+    lines = (tmp_path / "out" / "rounds.csv").read_text().splitlines()
+    assert len(lines) == 1 + len(records)
+
+
+def test_run_needs_no_service_and_leaves_no_home_behind(tmp_path: Path, home: Path) -> None:
+    call("run", write_spec(tmp_path))
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"participation": 1.5}, "participation: must be less than or equal to 1, but got 1.5"),
+        ({"algorithm": {"name": "fedmagic"}}, "algorithm.name: unknown algorithm 'fedmagic'"),
+        ({"dataset": {"name": "domainnet"}}, "dataset.name: "),
+    ],
+)
+def test_a_bad_spec_is_refused_with_field_and_sentence(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    found = call("run", write_spec(tmp_path, **changes))
+    assert found.exit_code == BAD_INPUT
+    assert words in found.stderr
+
+
+def test_a_file_that_is_not_there_or_not_yaml_is_refused(tmp_path: Path) -> None:
+    assert call("run", str(tmp_path / "nothing.yaml")).exit_code == BAD_INPUT
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [")
+    found = call("run", str(broken))
+    assert found.exit_code == BAD_INPUT
+    assert "not readable as YAML or JSON" in found.stderr
+
+
+def test_a_diverging_run_keeps_its_rounds_and_says_so(tmp_path: Path) -> None:
+    training = {"epochs": 20, "batch_size": 4, "lr": 10.0, "momentum": 0.99, "clip": None}
+    found = call("run", write_spec(tmp_path, rounds=200, training=training), "--out", str(tmp_path / "out"))
+    assert found.exit_code == DIVERGED
+    assert "diverged" in found.stderr
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["rounds"][0]["round"] == 0
+
+
+def test_a_setting_that_makes_no_sense_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDARENA_PORT", "a lot")
+    found = call("ls")
+    assert found.exit_code == BAD_INPUT
+    assert "FEDARENA_PORT" in found.stderr
+
+
+def test_without_a_server_the_answer_is_one_line_with_the_way_out() -> None:
+    found = call("ls", "--address", "http://127.0.0.1:9")
+    assert found.exit_code == FAILED
+    assert found.stderr.strip() == "nobody answers at http://127.0.0.1:9; start it with: fedarena serve"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[str, Settings]]:
+    with short_folder() as folder:
+        settings = Settings(home=folder, starter=False)
+        with serving(settings) as address:
+            yield address, settings
+
+
+def test_submit_list_and_watch(server: tuple[str, Settings], tmp_path: Path) -> None:
+    address, settings = server
+    found = call("submit", write_spec(tmp_path, name="by command"), "--address", address)
+    assert found.exit_code == 0
+    key = found.stdout.split()[0]
+    assert f"{address}/experiments/{key}" in found.stdout
+    listed = json.loads(call("ls", "--json", "--address", address).stdout)
+    assert [item["id"] for item in listed] == [key]
+    assert run_next(settings, "worker-1") == key
+    assert "by command" in call("ls", "--address", address).stdout
+    watched = call("watch", key, "--address", address)
+    assert watched.exit_code == 0
+    assert watched.stdout.strip().endswith("finished")
+    assert watched.stdout.count("round") == 4
+
+
+def test_the_address_that_serve_wrote_down_is_used(server: tuple[str, Settings], home: Path) -> None:
+    (home / "address").write_text(server[0])
+    assert call("ls").exit_code == 0
+
+
+def test_a_refused_submission_names_the_field(server: tuple[str, Settings], tmp_path: Path) -> None:
+    found = call("submit", write_spec(tmp_path, clients=0), "--address", server[0])
+    assert found.exit_code == BAD_INPUT
+    assert "clients: must be greater than or equal to 1, but got 0" in found.stderr
+
+
+def test_watching_a_failed_experiment_tells_the_reason(server: tuple[str, Settings]) -> None:
+    from tests.services import submit
+
+    address, settings = server
+    store = Database(settings.database)
+    key = submit(store, dataset={"name": "domainnet"})
+    run_next(settings, "worker-1")
+    store.close()
+    found = call("watch", key, "--address", address)
+    assert found.exit_code == FAILED
+    assert "DataMissing" in found.stderr
+
+
+def test_watching_what_does_not_exist_is_refused(server: tuple[str, Settings]) -> None:
+    assert call("watch", "01AAAAAAAAAAAAAAAAAAAAAAAA", "--address", server[0]).exit_code == BAD_INPUT
+
+
+def test_the_catalogue_lists_methods_data_partitions_and_models() -> None:
+    found = json.loads(call("catalog", "--json").stdout)
+    assert {"standalone", "fedavg"} <= {item["id"] for item in found["algorithms"]}
+    shown = call("catalog").stdout
+    assert "fedavg" in shown
+    assert "cnn-1-5" in shown
+
+
+def test_doctor_names_every_part_and_what_it_is() -> None:
+    found = call("doctor", "--json")
+    parts = {item["part"]: item for item in json.loads(found.stdout)}
+    assert found.exit_code == 0
+    assert {"python", "torch", "torchvision", "sqlite", "database", "broker", "data sets", "disk"} <= set(parts)
+    assert parts["broker"]["status"] == "ok"
+    assert "digits" in parts["data sets"]["text"]
+    assert "sqlite" in call("doctor").stdout
+
+
+@pytest.mark.parametrize("command", ["serve", "worker", "run", "submit", "ls", "watch", "catalog", "doctor", "data"])
+def test_every_command_explains_itself(command: str) -> None:
+    assert call(command, "--help").exit_code == 0

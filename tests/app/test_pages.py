@@ -1,0 +1,206 @@
+"""The HTML pages: what the server sends before any script runs."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from app.config import Settings
+from app.main import create_app
+from app.pages.assets import STATIC
+from app.pages.rendering import TEMPLATES
+from app.pages.routes import COLUMNS, MOST_COMPARED
+from app.store import experiments, rounds
+from engine.records import RoundRecord
+from engine.spec import ExperimentSpec
+
+SPEC: dict[str, Any] = {
+    "algorithm": {"name": "fedavg"},
+    "dataset": {"name": "digits"},
+    "partition": {"name": "iid"},
+    "models": {"family": "tiny-cnn"},
+    "rounds": 2,
+}
+NASTY = "</script><script>alert('1')</script>\u2028&amp;"
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> FastAPI:
+    return create_app(Settings(home=tmp_path / "home", starter=False))
+
+
+@pytest.fixture
+def client(app: FastAPI) -> Iterator[TestClient]:
+    with TestClient(app, base_url="http://127.0.0.1", headers={"accept": "text/html"}) as client:
+        yield client
+
+
+def store(app: FastAPI, **changes: Any) -> str:
+    spec = ExperimentSpec.parse({**SPEC, **changes})
+    with app.state.database.write() as session:
+        return experiments.submit(session, spec.canonical(), spec.fingerprint()).id
+
+
+def store_round(app: FastAPI, accuracy: float) -> None:
+    """Round 0 of the first experiment that waits."""
+    counts = dict.fromkeys(
+        ("scalars_up", "scalars_down", "bytes_up", "bytes_down", "client_flops", "server_flops", "eval_flops"), 1
+    )
+    times = dict.fromkeys(("seconds", "client_seconds", "server_seconds"), 0.5)
+    record = RoundRecord(
+        round=0, accuracy=accuracy, loss=None, cohort=[0], client_accuracy={"0": accuracy}, **counts, **times
+    )
+    with app.state.database.write() as session:
+        claim = experiments.claim(session, "worker", 60)
+        assert claim is not None
+        rounds.commit_round(session, claim, record, 60)
+
+
+def page_data(html: str) -> Any:
+    block = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', html, re.DOTALL)
+    assert block is not None
+    return json.loads(block[1])
+
+
+def test_the_root_leads_to_the_list(client: TestClient) -> None:
+    answer = client.get("/", follow_redirects=False)
+    assert answer.status_code == 307
+    assert answer.headers["location"] == "/experiments"
+
+
+def test_the_list_comes_with_its_first_rows(app: FastAPI, client: TestClient) -> None:
+    older, newer = store(app, name="older"), store(app, name="newer")
+    data = page_data(client.get("/experiments").text)
+    assert [item["id"] for item in data["items"]] == [newer, older]
+    assert data["next"] is None
+    assert data["seq"] >= max(item["seq"] for item in data["items"])
+
+
+def test_the_list_obeys_the_filters_of_the_address(app: FastAPI, client: TestClient) -> None:
+    store(app, name="apple")
+    pear = store(app, name="pear")
+    assert [item["id"] for item in page_data(client.get("/experiments?search=pear").text)["items"]] == [pear]
+    assert page_data(client.get("/experiments?state=finished").text)["items"] == []
+
+
+def test_a_state_that_does_not_exist_is_explained(client: TestClient) -> None:
+    answer = client.get("/experiments?state=lost")
+    assert answer.status_code == 422
+    assert "queued" in answer.text
+
+
+def test_an_experiment_comes_with_its_rounds_and_its_spec_in_order(app: FastAPI, client: TestClient) -> None:
+    experiment = store(app)
+    store_round(app, 0.25)
+    data = page_data(client.get(f"/experiments/{experiment}").text)
+    assert [record["accuracy"] for record in data["rounds"]] == [0.25]
+    assert list(data["experiment"]["spec"]) == list(ExperimentSpec.parse(SPEC).canonical())
+
+
+def test_an_unknown_experiment_is_a_page_with_status_404(client: TestClient) -> None:
+    answer = client.get("/experiments/nothing")
+    assert answer.status_code == 404
+    assert "There is no experiment nothing" in answer.text
+
+
+def test_a_comparison_names_what_it_could_not_find(app: FastAPI, client: TestClient) -> None:
+    experiment = store(app)
+    store_round(app, 0.5)
+    data = page_data(client.get(f"/compare?ids={experiment},gone,{experiment}").text)
+    assert [item["id"] for item in data["experiments"]] == [experiment]
+    assert data["missing"] == ["gone"]
+    assert set(data["columns"][experiment]) == {"round", *COLUMNS}
+    assert data["columns"][experiment]["accuracy"] == [0.5]
+
+
+def test_a_comparison_has_an_upper_limit(client: TestClient) -> None:
+    answer = client.get(f"/compare?ids={','.join(map(str, range(MOST_COMPARED + 1)))}")
+    assert answer.status_code == 422
+    assert str(MOST_COMPARED) in answer.text
+
+
+def test_a_new_experiment_can_start_from_another(app: FastAPI, client: TestClient) -> None:
+    experiment = store(app, seed=7)
+    assert page_data(client.get(f"/new?from={experiment}").text)["spec"]["seed"] == 7
+    assert client.get("/new?from=gone").status_code == 404
+
+
+def test_the_form_knows_every_method_of_the_catalogue(client: TestClient) -> None:
+    known = client.get("/api/catalog").json()["algorithms"]
+    shown = page_data(client.get("/new").text)["catalogue"]["algorithms"]
+    assert [item["id"] for item in shown] == [item["id"] for item in known]
+
+
+def test_the_queue_counts_what_runs_and_waits(app: FastAPI, client: TestClient) -> None:
+    store(app)
+    store(app)
+    store_round(app, 0.5)
+    assert client.get("/queue.json").json() == {"running": 1, "queued": 1}
+
+
+def test_text_from_a_spec_cannot_leave_its_place(app: FastAPI, client: TestClient) -> None:
+    experiment = store(app, name=NASTY, tags=["<i>tag</i>"], notes=NASTY)
+    for path in ("/experiments", f"/experiments/{experiment}", f"/compare?ids={experiment}", f"/new?from={experiment}"):
+        html = client.get(path).text
+        assert "alert('1')" not in html
+        assert "<i>" not in html
+    assert page_data(client.get(f"/experiments/{experiment}").text)["experiment"]["name"] == NASTY
+
+
+def test_pages_are_not_kept_by_the_browser_and_scripts_are_asked_for_each_time(client: TestClient) -> None:
+    assert client.get("/experiments").headers["cache-control"] == "no-store"
+    script = client.get("/static/js/live.js")
+    assert script.headers["cache-control"] == "no-cache"
+    again = client.get("/static/js/live.js", headers={"if-none-match": script.headers["etag"]})
+    assert again.status_code == 304
+
+
+def test_every_file_a_template_names_is_served(client: TestClient) -> None:
+    named = {
+        name
+        for template in TEMPLATES.glob("*.html")
+        for name in re.findall(r'(?:href|src)="(/static/[^"{}]+)"', template.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert [name for name in sorted(named) if client.get(name).status_code != 200] == []
+
+
+def test_every_module_a_script_imports_exists() -> None:
+    missing = [
+        f"{script.name}: {name}"
+        for script in (STATIC / "js").rglob("*.js")
+        for name in re.findall(r'from "(\.[^"]+)"', script.read_text(encoding="utf-8"))
+        if not (script.parent / name).is_file()
+    ]
+    assert missing == []
+
+
+def test_templates_hold_no_inline_script_style_or_unescaped_text() -> None:
+    forbidden = re.compile(r"""<script>|<style|\sstyle=|\son\w+=|\|\s*safe\b|javascript:""")
+    found = [
+        f"{template.name}: {hit}"
+        for template in TEMPLATES.glob("*.html")
+        for hit in forbidden.findall(template.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+def test_scripts_never_turn_text_into_markup() -> None:
+    forbidden = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function")
+    found = [
+        f"{script.name}: {hit}"
+        for script in (STATIC / "js").rglob("*.js")
+        for hit in forbidden.findall(script.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+def test_nothing_is_loaded_from_another_host() -> None:
+    own = [*TEMPLATES.glob("*.html"), *(STATIC / "js").rglob("*.js"), *(STATIC / "css").glob("*.css")]
+    texts = {path.name: path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "") for path in own}
+    assert [name for name, text in texts.items() if re.search(r"https?://\w", text)] == []

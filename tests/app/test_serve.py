@@ -1,0 +1,134 @@
+"""`fedarena serve`, whole: web, worker and broker as a user starts and stops them."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.client import FedArena
+from app.config import Settings
+from app.starter import SPECS
+from engine import catalogue
+from engine.spec import ExperimentSpec
+from tests.services import ROOT, environment, fedarena, wait_until
+from workers.embedded import AlreadyServing, Supervisor
+
+pytestmark = pytest.mark.chaos
+
+
+@contextmanager
+def served(settings: Settings, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command in a session of its own, and the address it prints."""
+    process = subprocess.Popen(
+        fedarena("serve", *options),
+        env=environment(settings),
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert "FedArena is ready" in line, line
+        yield process, settings.address_file.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def family(pid: int) -> set[int]:
+    """The process and all its descendants."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if fields[0] != "Z":
+                parents[int(entry.name)] = int(fields[1])
+    found, new = {pid} & set(parents), {pid}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new}
+        found |= new
+    return found
+
+
+def any_alive(pids: set[int]) -> set[int]:
+    return {pid for pid in pids if family(pid)}
+
+
+def test_serve_starts_the_comparison_stops_without_a_trace_and_finds_its_data_again(settings: Settings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = settings.model_copy(update={"port": port, "starter": True})
+        with served(settings, "--workers", "1") as (process, address), FedArena(address) as arena:
+            assert int(address.rpartition(":")[2]) > port, "the next free port"
+            with pytest.raises(AlreadyServing, match=f"already runs on {settings.home}: {address}"):
+                Supervisor(settings, slots=1)
+            submitted = arena.experiments()["items"]
+            key = submitted[-1]["id"]
+            wait_until(lambda: arena.experiment(key)["next_round"] > 2, what="the first rounds")
+            with arena._http.stream("GET", "/api/events") as stream:
+                next(stream.iter_lines())  # an open dashboard must not hold up the end
+                pids = family(process.pid)
+                assert len(pids) >= 4, "web, broker, worker and its child"
+                process.send_signal(signal.SIGINT)
+                assert process.wait(timeout=60) == 0
+    assert {item["name"] for item in submitted} == {spec["name"] for spec in SPECS}
+    assert any_alive(pids) == set()
+    left = {path.name for path in settings.home.iterdir()}
+    assert left & {"broker.sock", "broker.pid", "broker.url", "address"} == set()
+    with served(settings, "--no-worker") as (process, address):
+        with FedArena(address) as arena:
+            again = arena.experiments()["items"]
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    assert {item["id"] for item in again} == {item["id"] for item in submitted}, "submitted once"
+    assert {(item["state"], item["owner"]) for item in again} == {("queued", None)}, "given back"
+    assert again[-1]["next_round"] > 2
+
+
+def test_nothing_survives_a_killed_serve_and_a_killed_worker_is_replaced(settings: Settings) -> None:
+    settings = settings.model_copy(update={"port": 0, "grace_seconds": 0.0})
+    with served(settings, "--workers", "1") as (process, _):
+        first = wait_until(lambda: worker_pid(process.pid), what="the worker")
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: worker_pid(process.pid) not in (first, None), what="another worker")
+        pids = family(process.pid)
+        process.kill()
+        process.wait()
+        wait_until(lambda: not any_alive(pids), what="the end of all children")
+
+
+def worker_pid(supervisor: int) -> int | None:
+    for pid in family(supervisor) - {supervisor}:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if b"workers.launch" in command:
+            return pid
+    return None
+
+
+def test_serve_refuses_an_address_that_others_could_reach(settings: Settings) -> None:
+    command = fedarena("serve", "--host", "0.0.0.0")
+    found = subprocess.run(command, env=environment(settings), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert "refusing to listen on 0.0.0.0" in found.stderr
+    assert not settings.address_file.exists()
+
+
+def test_the_starter_specs_can_run_without_any_data_folder() -> None:
+    for spec in SPECS:
+        catalogue.check(ExperimentSpec.parse(spec), None)

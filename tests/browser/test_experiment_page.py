@@ -1,0 +1,144 @@
+"""The page of one experiment shows what the store holds, while it grows and afterwards."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.conftest import OpenPage
+from tests.browser.product import Product, eventually, small
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+
+
+def drawn(page: "Page", chart: str) -> dict[str, Any]:
+    """The first line of a chart as it is shown."""
+    line: dict[str, Any] = page.evaluate("name => window.fedarena.charts[name].data[0] ?? {x: [], y: []}", chart)
+    return line
+
+
+def test_the_curve_grows_and_shows_what_rest_says(product: Product, open_page: OpenPage) -> None:
+    experiment = product.submit(small("watched", rounds=40))
+    page = open_page(f"/experiments/{experiment}")
+    before = len(drawn(page, "accuracy")["x"])
+    page.wait_for_function("n => window.fedarena.charts.accuracy.data[0]?.x.length > n + 1", arg=before)
+    page.wait_for_selector('#state .chip[data-state="finished"]')
+    records = product.rounds(experiment)
+    assert drawn(page, "accuracy")["x"] == [record["round"] for record in records]
+    assert drawn(page, "accuracy")["y"] == [record["accuracy"] for record in records]
+    assert drawn(page, "loss")["y"] == [record["loss"] for record in records]
+
+
+def test_costs_are_drawn_as_running_sums(finished: dict[str, str], product: Product, open_page: OpenPage) -> None:
+    page = open_page(f"/experiments/{finished['fedavg-42']}")
+    records = product.rounds(finished["fedavg-42"])
+    total = 0
+    sums = [total := total + record["bytes_up"] + record["bytes_down"] for record in records]
+    assert sums[-1] > 0
+    assert drawn(page, "bytes")["y"] == sums
+    assert drawn(page, "flops")["y"][-1] == sum(record["client_flops"] for record in records)
+
+
+def test_every_client_has_a_bar_with_its_last_accuracy(
+    finished: dict[str, str], product: Product, open_page: OpenPage
+) -> None:
+    page = open_page(f"/experiments/{finished['standalone-42']}")
+    last: dict[int, float] = {}
+    for record in product.rounds(finished["standalone-42"]):
+        last |= {int(client): value for client, value in record["client_accuracy"].items()}
+    assert drawn(page, "clients")["y"] == [last[client] for client in sorted(last)]
+    page.get_by_label("by accuracy").check()
+    assert drawn(page, "clients")["y"] == sorted(last.values())
+
+
+def test_the_key_figures_name_the_best_round(finished: dict[str, str], product: Product, open_page: OpenPage) -> None:
+    page = open_page(f"/experiments/{finished['fedavg-42']}")
+    headline = product.get(f"/api/experiments/{finished['fedavg-42']}")["headline"]
+    figure = page.locator('[data-figure="best"]').inner_text()
+    assert f"{100 * headline['best_accuracy']:.1f} %" in figure
+    assert f"in round {headline['best_round']}" in figure
+
+
+def test_a_reload_shows_the_same_picture(finished: dict[str, str], open_page: OpenPage) -> None:
+    page = open_page(f"/experiments/{finished['fedavg-43']}")
+    names = ["accuracy", "loss", "bytes", "flops", "clients"]
+    before = [drawn(page, name) for name in names]
+    page.reload()
+    assert [drawn(page, name) for name in names] == before
+
+
+def test_a_running_experiment_can_be_cancelled_and_keeps_its_rounds(product: Product, open_page: OpenPage) -> None:
+    with product.running(small("to be cancelled", rounds=5000)) as experiment:
+        page = open_page(f"/experiments/{experiment}")
+        page.wait_for_function("() => window.fedarena.charts.accuracy.data[0]?.x.length > 2")
+        page.get_by_role("button", name="Cancel experiment").click()
+        page.wait_for_selector('#state .chip[data-state="cancelled"]')
+    assert product.wait(experiment, "cancelled")["next_round"] > 2
+    assert page.locator("#cancel").is_hidden()
+    records = product.rounds(experiment)
+    page.wait_for_function("n => window.fedarena.charts.accuracy.data[0].x.length === n", arg=len(records))
+
+
+def test_a_diverged_experiment_says_why_and_what_to_do(product: Product, open_page: OpenPage) -> None:
+    wild = {"epochs": 1, "batch_size": 32, "lr": 10, "weight_decay": 1, "clip": None, "augment": False}
+    experiment = product.submit(small("too fast", models={"family": "tiny-cnn"}, training=wild))
+    page = open_page(f"/experiments/{experiment}")
+    page.wait_for_selector('#state .chip[data-state="diverged"]')
+    told = product.get(f"/api/experiments/{experiment}")["error"]["reason"]
+    panel = page.locator("#error").inner_text()
+    assert told in panel
+    assert "learning rate" in panel
+
+
+def test_zoom_and_hidden_lines_survive_new_rounds(product: Product, open_page: OpenPage) -> None:
+    with product.running(small("zoomed", rounds=5000)) as experiment:
+        page = open_page(f"/experiments/{experiment}")
+        page.wait_for_function("() => window.fedarena.charts.accuracy.data[0]?.x.length > 6")
+        stage = page.locator("#accuracy .u-over").bounding_box()
+        assert stage is not None
+        page.mouse.move(stage["x"] + 0.3 * stage["width"], stage["y"] + 50)
+        page.mouse.down()
+        page.mouse.move(stage["x"] + 0.7 * stage["width"], stage["y"] + 60, steps=4)
+        page.mouse.up()
+        zoom = page.evaluate("window.fedarena.charts.accuracy.zoom")
+        assert zoom is not None
+        page.locator("#loss .end-label").click()
+        count = len(drawn(page, "accuracy")["x"])
+        page.wait_for_function("n => window.fedarena.charts.accuracy.data[0].x.length > n + 2", arg=count)
+    assert page.evaluate("window.fedarena.charts.accuracy.zoom") == zoom
+    assert page.evaluate("window.fedarena.charts.loss.hidden") == ["FedAvg"]
+    page.locator("#accuracy").get_by_role("button", name="Reset zoom").click()
+    assert page.evaluate("window.fedarena.charts.accuracy.zoom") is None
+
+
+def test_a_dropped_connection_shows_a_banner_and_loses_no_round(product: Product, open_page: OpenPage) -> None:
+    experiment = product.submit(small("through a tunnel", rounds=40))
+    page = open_page(f"/experiments/{experiment}", ignore=("ERR_FAILED",))
+    page.wait_for_function("() => window.fedarena.charts.accuracy.data[0]?.x.length > 2")
+    page.route("**/api/events**", lambda route: route.abort())
+    page.evaluate("import('/static/js/live.js').then(({live}) => live.connect())")
+    page.wait_for_selector("#offline:not([hidden])")
+    product.wait(experiment)
+    page.unroute("**/api/events**")
+    page.get_by_role("button", name="Try now").click()
+    page.wait_for_selector("#offline", state="hidden")
+    records = product.rounds(experiment)
+    page.wait_for_function("n => window.fedarena.charts.accuracy.data[0].x.length === n", arg=len(records))
+    assert drawn(page, "accuracy")["y"] == [record["accuracy"] for record in records]
+
+
+def test_the_downloads_hold_every_round(finished: dict[str, str], product: Product, open_page: OpenPage) -> None:
+    page = open_page(f"/experiments/{finished['fedavg-42']}")
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="Rounds as CSV").click()
+    rows = waiting.value.path().read_text().splitlines()
+    assert len(rows) == 1 + len(product.rounds(finished["fedavg-42"]))
+
+
+def test_an_unknown_experiment_gets_a_friendly_page(open_page: OpenPage) -> None:
+    page = open_page("/experiments/01AAAAAAAAAAAAAAAAAAAAAAAA", ignore=("404",))
+    assert "There is no experiment" in page.inner_text("main")
+    page.get_by_role("link", name="Go to the experiments").click()
+    eventually(lambda: page.url.endswith("/experiments"), "the list")

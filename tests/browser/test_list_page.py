@@ -1,0 +1,81 @@
+"""The list is current without a reload, can be searched, and leads to a comparison."""
+
+import pytest
+
+from tests.browser.conftest import OpenPage
+from tests.browser.product import Product, small
+
+pytestmark = pytest.mark.browser
+
+NASTY = '<img src=x onerror="document.title=1"><script>alert(1)</script>'
+
+
+def test_a_new_experiment_appears_and_finishes_without_a_reload(product: Product, open_page: OpenPage) -> None:
+    page = open_page("/experiments")
+    page.evaluate("window.untouched = true")
+    experiment = product.submit(small("seen live"))
+    row = page.locator(f'tr[data-id="{experiment}"]')
+    row.wait_for()
+    page.wait_for_selector(f'tr[data-id="{experiment}"] .chip[data-state="finished"]')
+    told = product.get(f"/api/experiments/{experiment}")
+    assert f"{100 * told['headline']['best_accuracy']:.1f}" in row.inner_text()
+    assert "8 / 8" in row.inner_text()
+    assert page.evaluate("window.untouched")
+
+
+def test_search_and_state_are_in_the_address(finished: dict[str, str], open_page: OpenPage) -> None:
+    page = open_page("/experiments")
+    page.keyboard.press("/")
+    page.keyboard.type("standalone-42")
+    page.wait_for_function("() => document.querySelectorAll('#experiments tbody tr').length === 1")
+    page.locator("#state-filter").select_option("failed")
+    page.wait_for_selector("#no-match:not([hidden])")
+    assert "search=standalone-42" in page.url
+    assert "state=failed" in page.url
+    page.reload()
+    assert page.locator("#no-match").is_visible()
+    page.get_by_role("button", name="Show all experiments").click()
+    page.locator(f'tr[data-id="{finished["fedavg-42"]}"]').wait_for()
+
+
+def test_rows_are_chosen_by_keyboard_and_compared_with_c(finished: dict[str, str], open_page: OpenPage) -> None:
+    page = open_page("/experiments?search=fedavg-4")
+    page.locator("#experiments tbody tr").first.focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    assert page.locator("#compare-selected").inner_text() == "Compare 2 selected"
+    page.keyboard.press("c")
+    page.wait_for_url("**/compare?ids=*")
+    assert {finished["fedavg-42"], finished["fedavg-43"]} == set(page.url.split("ids=")[1].split(","))
+
+
+def test_a_column_head_sorts_the_rows(finished: dict[str, str], open_page: OpenPage) -> None:
+    page = open_page("/experiments?state=finished")
+    page.get_by_role("button", name="Best (%)").click()
+    shown = page.locator("#experiments tbody tr td:nth-child(10)").all_inner_texts()
+    values = [float(text) for text in shown]
+    assert values == sorted(values, reverse=True)
+    assert "sort=best" in page.url
+
+
+def test_names_and_tags_are_shown_as_text(product: Product, open_page: OpenPage) -> None:
+    experiment = product.submit(small(NASTY, tags=["<b>bold</b>"], notes=NASTY))
+    product.wait(experiment)
+    for path in ("/experiments", f"/experiments/{experiment}", f"/compare?ids={experiment}", f"/new?from={experiment}"):
+        page = open_page(path)
+        page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+        assert page.evaluate("document.querySelectorAll('main img, main b, main script').length") == 0
+        assert page.title() != "1"
+        text = page.inner_text("main") + "".join(
+            page.evaluate("[...document.querySelectorAll('textarea')].map(t => t.value)")
+        )
+        assert "onerror" in text
+
+
+def test_the_question_mark_lists_the_keys(open_page: OpenPage) -> None:
+    page = open_page("/experiments")
+    page.keyboard.press("?")
+    assert "Compare the selection" in page.inner_text("#keys")
+    page.keyboard.press("Escape")
+    assert page.locator("#keys").is_hidden()

@@ -1,0 +1,142 @@
+"""Interrupted anywhere and resumed, a run gives the same bits."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.algorithms import REGISTRY
+from engine.checkpoint import CheckpointDamaged, Checkpoints, rounds_with_checkpoints
+from engine.records import RoundRecord
+from engine.run import Run
+from tests.engine.conftest import SpecMaker, records_of, same_results
+
+
+def run_until(run: Run, checkpoints: Checkpoints, stop_after: int, every: int = 1) -> list[RoundRecord]:
+    records = []
+    for record, saved in rounds_with_checkpoints(run, checkpoints, every):
+        records.append(record)
+        if saved:
+            checkpoints.prune()
+        if record.round == stop_after:
+            break
+    return records
+
+
+@pytest.mark.parametrize("method", list(REGISTRY))
+@pytest.mark.parametrize("protocol", ["A", "B"])
+def test_a_resumed_run_equals_an_undisturbed_one(
+    method: str, protocol: str, small_spec: SpecMaker, tmp_path: Path
+) -> None:
+    spec = small_spec(method, rounds=5, evaluation={"protocol": protocol})
+    records = run_until(Run(spec), Checkpoints(tmp_path), stop_after=2)
+    snapshot = Checkpoints(tmp_path, writer="1").newest(spec.fingerprint())
+    assert snapshot is not None
+    assert snapshot.round == 2
+    records += records_of(spec, resume_from=snapshot, threads=2)
+    assert same_results(records, records_of(spec))
+
+
+def test_rounds_after_an_older_checkpoint_are_computed_again(small_spec: SpecMaker, tmp_path: Path) -> None:
+    spec = small_spec(rounds=5)
+    run_until(Run(spec), Checkpoints(tmp_path), stop_after=3, every=2)
+    snapshot = Checkpoints(tmp_path).newest(spec.fingerprint())
+    assert snapshot is not None
+    assert [record.round for record in records_of(spec, resume_from=snapshot)] == [3, 4, 5]
+
+
+def test_a_second_interruption_resumes_from_files_of_two_writers(small_spec: SpecMaker, tmp_path: Path) -> None:
+    spec = small_spec(rounds=6, participation=0.34)
+    records = run_until(Run(spec), Checkpoints(tmp_path, writer="1"), stop_after=2)
+    for writer, stop in (("2", 4), ("3", 6)):
+        checkpoints = Checkpoints(tmp_path, writer=writer)
+        snapshot = checkpoints.newest(spec.fingerprint())
+        records += run_until(Run(spec, resume_from=snapshot), checkpoints, stop_after=stop)
+    assert same_results(records, records_of(spec))
+
+
+def test_only_clients_that_changed_are_written_again(small_spec: SpecMaker, tmp_path: Path) -> None:
+    spec = small_spec(rounds=2, participation=0.34)
+    checkpoints = Checkpoints(tmp_path, keep=5)
+    records = run_until(Run(spec), checkpoints, stop_after=2)
+    written = {path.name.split("-writer")[0] for path in tmp_path.glob("client-*")}
+    assert written == {f"client-{k}-round-{record.round}" for record in records for k in record.cohort}
+
+
+def test_pruning_keeps_the_last_two_checkpoints_and_nothing_else(small_spec: SpecMaker, tmp_path: Path) -> None:
+    (tmp_path / "client-0-round-1-writer-9.safetensors.tmp").write_bytes(b"left over")
+    run_until(Run(small_spec(rounds=4)), Checkpoints(tmp_path), stop_after=4)
+    manifests = sorted(tmp_path.glob("manifest-*"))
+    assert [json.loads(path.read_bytes())["round"] for path in manifests] == [3, 4]
+    named = {path.name for path in manifests}
+    for path in manifests:
+        data = json.loads(path.read_bytes())
+        named |= {data["server"]["file"], *(entry["file"] for entry in data["clients"].values())}
+    assert {path.name for path in tmp_path.iterdir()} == named
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "empty"])
+@pytest.mark.parametrize("kind", ["client-*-round-2-*", "server-round-2-*", "manifest-round-000002-*"])
+def test_a_damaged_file_is_noticed_and_the_checkpoint_before_is_taken(
+    damage: str, kind: str, small_spec: SpecMaker, tmp_path: Path
+) -> None:
+    spec = small_spec(rounds=4)
+    run_until(Run(spec), Checkpoints(tmp_path), stop_after=2)
+    path = next(tmp_path.glob(kind))
+    content = path.read_bytes()
+    if damage == "delete":
+        path.unlink()
+    else:
+        flipped = bytes([content[len(content) // 2] ^ 1])
+        path.write_bytes(
+            {
+                "flip": content[: len(content) // 2] + flipped + content[len(content) // 2 + 1 :],
+                "truncate": content[: len(content) // 2],
+                "empty": b"",
+            }[damage]
+        )
+    snapshot = Checkpoints(tmp_path).newest(spec.fingerprint())
+    assert snapshot is not None
+    assert snapshot.round == 1
+
+
+def test_a_manifest_is_refused_when_its_own_checksum_differs(small_spec: SpecMaker, tmp_path: Path) -> None:
+    spec = small_spec(rounds=1)
+    [*_, (_, saved)] = rounds_with_checkpoints(Run(spec), Checkpoints(tmp_path))
+    assert saved is not None
+    Checkpoints(tmp_path).load(saved.manifest, saved.sha256)
+    with pytest.raises(CheckpointDamaged, match="checksum"):
+        Checkpoints(tmp_path).load(saved.manifest, "0" * 64)
+
+
+def test_a_checkpoint_of_another_spec_is_refused(small_spec: SpecMaker, tmp_path: Path) -> None:
+    run_until(Run(small_spec()), Checkpoints(tmp_path), stop_after=1)
+    other = small_spec(seed=99)
+    assert Checkpoints(tmp_path).newest(other.fingerprint()) is None
+    snapshot = Checkpoints(tmp_path).newest(small_spec().fingerprint())
+    with pytest.raises(ValueError, match="belongs to spec"):
+        Run(other, resume_from=snapshot)
+
+
+def test_a_manifest_cannot_reach_outside_its_folder(small_spec: SpecMaker, tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    folder = tmp_path / "experiment"
+    folder.mkdir()
+    with pytest.raises(CheckpointDamaged, match=r"secret\.json cannot be read"):
+        Checkpoints(folder).load("../secret.json", "0" * 64)
+
+
+def test_clients_beyond_the_memory_budget_live_on_disk_with_the_same_result(small_spec: SpecMaker) -> None:
+    spec = small_spec(rounds=4)
+    run = Run(spec, state_budget_bytes=1)
+    assert same_results(list(run.rounds()), records_of(spec))
+    assert len(run._states._memory) == 1
+    assert len(run._states.ids()) > 1
+
+
+def test_clients_on_disk_reach_the_checkpoint(small_spec: SpecMaker, tmp_path: Path) -> None:
+    spec = small_spec(rounds=4)
+    records = run_until(Run(spec, state_budget_bytes=1), Checkpoints(tmp_path), stop_after=3, every=3)
+    snapshot = Checkpoints(tmp_path).newest(spec.fingerprint())
+    records += records_of(spec, resume_from=snapshot, state_budget_bytes=1)
+    assert same_results(records, records_of(spec))

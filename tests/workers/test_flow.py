@@ -1,0 +1,136 @@
+"""From REST through the real broker to real worker processes and back, and what happens when they are killed."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.client import FedArena
+from app.config import Settings
+from app.store import rounds, workers
+from app.store.database import Database
+from app.store.states import State
+from engine.run import Run
+from engine.spec import ExperimentSpec
+from tests.services import (
+    ROOT,
+    environment,
+    fedarena,
+    look,
+    postgres_database,
+    serving,
+    short_folder,
+    spec_with,
+    state,
+    submit,
+    wait_until,
+)
+from workers.embedded import Broker
+
+pytestmark = pytest.mark.chaos
+
+LONG = {"rounds": 150}
+
+
+@pytest.fixture
+def with_broker(settings: Settings, sqlite_database: Database) -> Iterator[Settings]:
+    settings = settings.model_copy(update={"lease_seconds": 2.0, "heartbeat_seconds": 0.5, "grace_seconds": 20.0})
+    broker = Broker(settings)
+    broker.start()
+    yield settings
+    broker.stop()
+
+
+@contextmanager
+def worker(settings: Settings, *options: str, cwd: Path = ROOT) -> Iterator[subprocess.Popen[bytes]]:
+    """`fedarena worker` as its user starts it; killed with its children when the test is over."""
+    process = subprocess.Popen(fedarena("worker", *options), env=environment(settings), cwd=cwd, start_new_session=True)
+    try:
+        yield process
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            assert process.poll() is not None
+        process.wait()
+
+
+def undisturbed(**changes: Any) -> list[dict[str, Any]]:
+    return [record.without_times() for record in Run(ExperimentSpec.parse(spec_with(**changes))).rounds()]
+
+
+def stored(database: Database, key: str) -> list[dict[str, Any]]:
+    with database.read() as session:
+        found = rounds.after(session, key)
+    return [{name: value for name, value in row.items() if name not in rounds.TIMES} for row in found]
+
+
+def has_rounds(database: Database, key: str, count: int = 5) -> bool:
+    row = look(database, key)
+    return row.next_round >= count and row.state is State.RUNNING
+
+
+def ended(database: Database, *keys: str) -> bool:
+    return all(state(database, key).is_finished() for key in keys)
+
+
+def test_a_posted_spec_is_run_by_a_worker_and_seen_live(with_broker: Settings, sqlite_database: Database) -> None:
+    with serving(with_broker) as address, worker(with_broker, "--slots", "2"), FedArena(address) as arena:
+        key = arena.submit(spec_with())["id"]
+        events = list(arena.watch(key))
+        with sqlite_database.read() as session:
+            [row] = workers.known(session)
+        assert (row.device, row.slots) == ("cpu", 2)
+    assert [event.data["round"] for event in events if event.kind == "round"] == [0, 1, 2, 3]
+    assert events[-1].data["state"] == "finished"
+    assert stored(sqlite_database, key) == undisturbed()
+
+
+def test_after_a_kill_another_worker_goes_on_and_the_result_is_the_same(
+    with_broker: Settings, sqlite_database: Database
+) -> None:
+    key = submit(sqlite_database, **LONG)
+    with worker(with_broker) as first:
+        wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    kept = stored(sqlite_database, key)
+    assert state(sqlite_database, key) is State.RUNNING
+    with short_folder() as elsewhere, worker(with_broker, cwd=elsewhere):
+        wait_until(lambda: ended(sqlite_database, key), what="the end")
+    row = look(sqlite_database, key)
+    assert (row.state, row.attempts, row.bit_identical) == (State.FINISHED, 2, True)
+    assert len(kept) >= 5
+    assert stored(sqlite_database, key) == undisturbed(**LONG)
+
+
+def test_a_worker_asked_to_stop_gives_its_experiment_back_and_leaves(
+    with_broker: Settings, sqlite_database: Database
+) -> None:
+    key = submit(sqlite_database, rounds=100_000)
+    with worker(with_broker) as process:
+        wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    row = look(sqlite_database, key)
+    assert (row.state, row.owner, row.lease, row.deaths) == (State.QUEUED, None, None, 0)
+    assert len(stored(sqlite_database, key)) == row.next_round
+    with sqlite_database.read() as session:
+        assert workers.known(session) == []
+
+
+@pytest.mark.postgres
+def test_the_same_way_leads_through_postgresql(with_broker: Settings, postgres_server: str) -> None:
+    with postgres_database(postgres_server) as url:
+        settings = with_broker.model_copy(update={"database_url": url})
+        with serving(settings) as address, worker(settings), FedArena(address) as arena:
+            key = arena.submit(spec_with())["id"]
+            assert list(arena.watch(key))[-1].data["state"] == "finished"
+        database = Database(url)
+        assert stored(database, key) == undisturbed()
+        database.close()

@@ -1,0 +1,1 @@
+"""The processes that run experiments: task, job, worker and the embedded mode."""

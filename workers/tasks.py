@@ -1,0 +1,13 @@
+"""The one task: somebody said that there is work."""
+
+from celery import Task, shared_task
+
+from app.config import Settings
+from app.queue import TASK
+from workers.job import run_next
+
+
+@shared_task(name=TASK, bind=True)  # type: ignore[untyped-decorator]
+def look(self: Task) -> None:
+    """Takes no data: what to do is in the store."""
+    run_next(Settings(), owner=self.request.hostname)
