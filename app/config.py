@@ -34,6 +34,10 @@ class Settings(BaseSettings):
     grace_seconds: float = Field(
         30.0, ge=0, le=86_400, description="Time in which a stopping worker may finish its round"
     )
+    checkpoint_every: int = Field(
+        0, ge=0, le=100_000, description="Rounds between two checkpoints; 0: as often as costs 5 % of the time"
+    )
+    checkpoint_keep: int = Field(2, ge=1, le=100, description="Checkpoints to keep of each experiment")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much is logged")
     starter: bool = Field(True, description="Submit the starter comparison into an empty store")
 
@@ -87,6 +91,10 @@ class Settings(BaseSettings):
     @property
     def address_file(self) -> Path:
         return self.home / "address"
+
+    def checkpoint_folder(self, experiment: str) -> Path:
+        """Where the state of one experiment lies between two workers."""
+        return self.home / "checkpoints" / experiment
 
     @property
     def hints_folder(self) -> Path:

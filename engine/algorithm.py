@@ -141,6 +141,7 @@ class Client:
         self.train = train
         self.test = test
         self.announced = announced  # what the server said once, after the opening
+        self.known: Payload = {}  # what it is taken to hold already; see Algorithm.known
         self.interrupted = interrupted
         self.meter = Meter()
         self.losses: list[float] = []
@@ -227,6 +228,10 @@ class Algorithm(ABC, Generic[P]):
 
     def announce(self, server: ServerState, client: Client) -> Payload:
         """What every client is told once after the opening, and knows from then on as client.announced."""
+        return {}
+
+    def known(self, server: ServerState, client: Client) -> Payload:
+        """What a client is taken to hold without a message, such as the base of an update it is sent: client.known."""
         return {}
 
     def download(self, server: ServerState, client: Client) -> Payload:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -113,14 +113,17 @@ class Checkpoints:
             clients={client: self.folder / entry["file"] for client, entry in self._written.items()},
         )
 
-    def newest(self, fingerprint: str) -> Snapshot | None:
-        """The newest checkpoint of this spec that is whole; damaged ones are passed over."""
+    def newest(self, fingerprint: str, before: int | None = None) -> Snapshot | None:
+        """The newest checkpoint of this spec that is whole; damaged ones are passed over.
+
+        `before` leaves out rounds from that number on: written, but never stored by the one who wrote them.
+        """
         for manifest in self._manifests():
             try:
                 snapshot = self.load(manifest.name, manifest.name.split("-")[3])
             except CheckpointDamaged:
                 continue
-            if snapshot.fingerprint == fingerprint:
+            if snapshot.fingerprint == fingerprint and (before is None or snapshot.round < before):
                 return snapshot
         return None
 
@@ -170,19 +173,23 @@ class Checkpoints:
 
 
 def rounds_with_checkpoints(
-    run: Run, checkpoints: Checkpoints, every: int | None = None
+    run: Run,
+    checkpoints: Checkpoints,
+    every: int | None = None,
+    is_last: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[RoundRecord, Saved | None]]:
     """Every record, with the checkpoint that was written right after it if there was one.
 
     `every` is in rounds; None writes as often as keeps the cost within five per cent of the time. The last round is
-    always written. The caller prunes once a checkpoint counts.
+    always written, and so is the one after which `is_last` says that the caller will stop. The caller prunes once a
+    checkpoint counts.
     """
     cost, last = 0.0, time.perf_counter()
     for record in run.rounds():
         now = time.perf_counter()
         due = record.round % every == 0 if every is not None else (now - last) * LARGEST_SHARE >= cost
         saved = None
-        if record.round > 0 and (due or record.round == run.spec.rounds):
+        if record.round > 0 and (due or record.round == run.spec.rounds or is_last()):
             saved = checkpoints.save(run)
             last = time.perf_counter()
             cost = last - now

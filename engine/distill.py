@@ -1,15 +1,10 @@
-"""What one model's answers teach another: soft targets, their divergence, and the weight of two models' logits."""
+"""What the answers of two models are good for: the divergence that one learns from, and the best mixture of both."""
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
 from engine.data.samples import split_batches
-
-
-def soft_targets(logits: Tensor) -> Tensor:
-    """sg(softmax(logits)): probabilities (B, L) to learn from, which pass no gradient to their teacher."""
-    return logits.detach().softmax(1)
 
 
 def divergence(teacher: Tensor, student: Tensor, *, detach: bool = True) -> Tensor:

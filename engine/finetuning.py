@@ -1,10 +1,11 @@
-"""A copy of the model is tuned on the client's own samples for the test and thrown away afterwards."""
+"""Methods whose clients tune a copy of the received model on their own samples for the test and throw it away."""
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from engine.algorithm import AlgorithmParams, Client
+from engine.algorithm import AlgorithmParams, Client, Moment, Payload, Predictor
+from engine.patterns import AveragesPerArchitecture
 from engine.training import Unit, fit, supervised
 
 
@@ -16,10 +17,21 @@ class FineTuningParams(AlgorithmParams):
     ft_part: Literal["head", "full"] = Field("head", description="Tune the head on a frozen body, or the whole model")
 
 
-def fine_tune(client: Client, params: FineTuningParams) -> None:
-    """Tune the client's model where it stands: what happens for a test is forgotten after it."""
-    model = client.model
-    head_only = params.ft_part == "head"
-    tuned = Unit(model.head if head_only else model, lr=params.ft_lr)
-    frozen = [model.body] if head_only else []
-    fit(client, supervised(model), client.train, update=[tuned], forward=frozen, epochs=params.ft_epochs)
+T = TypeVar("T", bound=FineTuningParams)
+
+
+class TunesForTest(AveragesPerArchitecture[T]):
+    """The client's model is tuned where it stands, because what happens for a test is forgotten after it."""
+
+    tested = Moment.BEFORE_LOCAL_WORK
+
+    def predictor(self, client: Client, received: Payload | None) -> Predictor:
+        tuned = super().predictor(client, received)
+        self._tune(client)
+        return tuned
+
+    def _tune(self, client: Client) -> None:
+        model, head_only = client.model, self.params.ft_part == "head"
+        update = Unit(model.head if head_only else model, lr=self.params.ft_lr)
+        frozen = [model.body] if head_only else []
+        fit(client, supervised(model), client.train, update=[update], forward=frozen, epochs=self.params.ft_epochs)

@@ -1,7 +1,7 @@
 """Small modules that methods add to a client."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Vector(nn.Module):
@@ -19,3 +19,16 @@ class Together(nn.Module):
         super().__init__()
         for name, module in modules.items():
             self.add_module(name, module)
+
+
+class Shadow(nn.Module):
+    """A tensor beside every parameter of a module, zero at first and never trained, such as SCAFFOLD's c_i."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        for name, parameter in module.named_parameters():
+            self.register_buffer(name.replace(".", "/"), torch.zeros_like(parameter, requires_grad=False))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors themselves under the names of the parameters."""
+        return {name.replace("/", "."): tensor for name, tensor in self.named_buffers()}

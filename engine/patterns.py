@@ -187,7 +187,9 @@ class PrototypeParams(AlgorithmParams):
 
     preset_values = {"B": {"readout": "proto"}}  # noqa: RUF012 declared as a class variable by the base
 
-    weight: float = Field(10.0, ge=0, le=1000, description="λ: weight of the distance to the prototypes")
+    weight: float = Field(
+        10.0, ge=0, le=1000, description="λ: weight of the distance to the prototypes; 0 is Standalone"
+    )
     readout: Literal["head", "proto"] = Field(
         "head", description="Answer with the head h_k(f_k(x)), or with the class of the nearest global prototype"
     )

@@ -191,6 +191,7 @@ class Run:
             seed_dropout(module, rng.generator(self.spec.seed, "dropout", number, client_id, role))
         if number > 0 and self.algorithm.opens():
             client.announced = self.algorithm.announce(self.server, client)
+        client.known = self.algorithm.known(self.server, client)
         return client
 
     def _kept(self, client: Client) -> Tensors:

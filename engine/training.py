@@ -1,7 +1,7 @@
 """fit(): the only loop of local SGD. The roles of the modules decide freezing, optimiser groups and the price."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -199,12 +199,13 @@ def server_fit(
     return reading.flops
 
 
-def shuffled_pairs(
-    first: Tensor, second: Tensor, *, batch_size: int, epochs: int, draws: torch.Generator
+def pair_batches(
+    first: Tensor, second: Tensor, *, batch_size: int, epochs: int, draws: torch.Generator | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Mini-batches of rows that belong together, in a new order every epoch."""
+    """Mini-batches of rows that belong together, in a new order every epoch; without draws in the order they have."""
     for _ in range(epochs):
-        for positions in torch.randperm(len(first), generator=draws).split(batch_size):
+        order = torch.arange(len(first)) if draws is None else torch.randperm(len(first), generator=draws)
+        for positions in torch.split(order, batch_size):
             yield first[positions], second[positions]
 
 

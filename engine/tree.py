@@ -41,6 +41,14 @@ def revive(make: Callable[[], M], tensors: Mapping[str, Tensor], device: torch.d
     return module
 
 
+def plus(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> Tensors:
+    return {name: tensor + second[name] for name, tensor in first.items()}
+
+
+def minus(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> Tensors:
+    return {name: tensor - second[name] for name, tensor in first.items()}
+
+
 def count_scalars(tensors: Mapping[str, Tensor]) -> int:
     """Elements of all float tensors: what a message costs. Integers (class ids, counters) are side information."""
     return sum(tensor.numel() for tensor in tensors.values() if tensor.is_floating_point())

@@ -7,8 +7,10 @@ arithmetic with every trick of the engine but none of its structure. Times are m
 import argparse
 import resource
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -129,8 +131,6 @@ def bench_round(clients: int, per_client: int, repeats: int) -> None:
 
 
 def bench_overhead(folder: str) -> None:
-    from pathlib import Path
-
     engine = spec(100, 480, cohort=10, rounds=8, family="cnn-1-5")
     total = training = 0.0
     started = time.perf_counter()
@@ -150,9 +150,7 @@ def bench_growth(sizes: list[int]) -> None:
         run = Run(spec(clients, 16, cohort=10, rounds=12, family="cnn-1-5"))
         seconds = [record.seconds for record in run.rounds()][2:]
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(
-            f"  N = {clients:<6} {statistics.median(seconds):8.3f} s a round   {memory:8.0f} MiB largest resident so far"
-        )
+        print(f"  N = {clients:<6} {statistics.median(seconds):8.3f} s a round   {memory:8.0f} MiB at most so far")
 
 
 def main() -> None:
@@ -165,8 +163,6 @@ def main() -> None:
     bench_growth(options.sizes)
     bench_round(10, 500, options.repeats)
     bench_round(100, 50, options.repeats)
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         bench_overhead(folder)
 

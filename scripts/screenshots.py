@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +28,7 @@ def pages(product: Product) -> dict[str, str]:
     """What is shown, by the name of its picture."""
     starters = [item for item in product.experiments() if "starter" in item["tags"]]
     for item in starters:
-        product.wait(item["id"])
+        product.wait(item["id"], patience=3600)
     shown = next(item["id"] for item in starters if item["spec"]["algorithm"]["name"] == "fedavg")
     ids = ",".join(item["id"] for item in starters)
     return {
@@ -39,6 +40,13 @@ def pages(product: Product) -> dict[str, str]:
         "new": "/new",
         "not-found": "/experiments/unknown",
     }
+
+
+def shrink(path: Path) -> None:
+    """Fewer colours: a page of text and lines needs no more than a palette holds."""
+    with Image.open(path) as picture:
+        small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
 
 
 def take(browser: "Browser", product: Product, folder: Path) -> None:
@@ -58,6 +66,7 @@ def take(browser: "Browser", product: Product, folder: Path) -> None:
                 target = folder / f"{name}-{size}-{theme}.png"
                 page.screenshot(path=target, full_page=name in {"experiment", "compare"})
                 context.close()
+                shrink(target)
                 if target.stat().st_size > LARGEST:
                     raise SystemExit(f"{target.name} has {target.stat().st_size} bytes; {LARGEST} are allowed")
                 sys.stdout.write(f"{target.relative_to(folder.parent)}\n")

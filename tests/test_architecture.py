@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "app.store",
         "engine.records",
         "engine.run",
+        "engine.checkpoint",
         "engine.spec",
     ),
 }

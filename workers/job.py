@@ -88,25 +88,35 @@ class Job:
 
     def _run_rounds(self) -> None:
         # only now: these bring torch
+        from engine.checkpoint import Checkpoints, rounds_with_checkpoints
         from engine.run import Diverged, Interrupted, Run
         from engine.spec import ExperimentSpec
 
+        settings, claim = self._settings, self._claim
+        folder = settings.checkpoint_folder(claim.experiment)
+        checkpoints = Checkpoints(folder, writer=str(claim.fence), keep=settings.checkpoint_keep)
+        spec = ExperimentSpec.parse(claim.spec)
         try:
             run = Run(
-                ExperimentSpec.parse(self._claim.spec),
-                data_root=self._settings.data_root,
-                threads=threads_of_a_slot(self._settings),
+                spec,
+                data_root=settings.data_root,
+                threads=threads_of_a_slot(settings),
                 device=self._device(),
                 should_stop=self.should_stop,
+                resume_from=self._snapshot(checkpoints, spec.fingerprint()),
             )
             partition, environment = run.partition_fingerprint, run.environment
             if not self._write(lambda session: experiments.begin(session, self._claim, partition, environment)):
                 log.info("experiment %s was taken by another worker", self._claim.experiment)
                 return
-            for record in run.rounds():
-                if not self._hand_in(record):
+            every = settings.checkpoint_every or None
+            for record, saved in rounds_with_checkpoints(run, checkpoints, every, is_last=self._is_draining):
+                verdict = self._hand_in(record, None if saved is None else (saved.manifest, saved.sha256))
+                if saved is not None and verdict is not Verdict.LOST:
+                    checkpoints.prune()
+                if not verdict.goes_on():
                     return
-                if self._drain_deadline is not None:
+                if self._is_draining():
                     self._give_back()
                     return
         except Interrupted:
@@ -116,15 +126,32 @@ class Job:
             self._write(lambda session: experiments.diverge(session, self._claim, reason))
             log.warning("experiment %s diverged: %s", self._claim.experiment, reason)
 
-    def _hand_in(self, record: Any) -> bool:
-        """Store the round; False: there is nothing more to do."""
+    def _snapshot(self, checkpoints: Any, fingerprint: str) -> Any:
+        """The checkpoint the row names, else an older one that is whole, else None: then all is computed again."""
+        from engine.checkpoint import CheckpointDamaged
+
+        if self._claim.checkpoint is None:
+            return None
+        try:
+            return checkpoints.load(*self._claim.checkpoint)
+        except CheckpointDamaged as error:
+            older = checkpoints.newest(fingerprint, before=self._claim.next_round)
+            where = "from the start" if older is None else f"after round {older.round}"
+            log.warning("experiment %s goes on %s: %s", self._claim.experiment, where, error)
+            return older
+
+    def _is_draining(self) -> bool:
+        return self._drain_deadline is not None
+
+    def _hand_in(self, record: Any, checkpoint: tuple[str, str] | None) -> Verdict:
+        """Store the round with the checkpoint behind it."""
         verdict = self._write(
-            lambda session: rounds.commit_round(session, self._claim, record, self._settings.lease_seconds)
+            lambda session: rounds.commit_round(session, self._claim, record, self._settings.lease_seconds, checkpoint)
         )
         if not verdict.goes_on():
             level = logging.WARNING if verdict in {Verdict.DIFFERENT, Verdict.LOST} else logging.INFO
             log.log(level, "experiment %s: %s at round %d", self._claim.experiment, verdict.value, record.round)
-        return verdict.goes_on()
+        return verdict
 
     def should_stop(self) -> bool:
         """Polled by the engine between batches: everything it reads was fetched by the watching thread."""

@@ -26,6 +26,7 @@ class Claim:
     owner: str
     spec: dict[str, Any]
     next_round: int
+    checkpoint: tuple[str, str] | None = None  # manifest and sha256
 
 
 class AlreadyFinished(Exception):
@@ -145,14 +146,22 @@ def claim(session: Session, owner: str, lease_seconds: float) -> Claim | None:
             deaths=col(Experiment.deaths) + died,
             started_at=func.coalesce(col(Experiment.started_at), now()),
         )
-        .returning(col(Experiment.id), col(Experiment.fence), col(Experiment.spec), col(Experiment.next_round))
+        .returning(
+            col(Experiment.id),
+            col(Experiment.fence),
+            col(Experiment.spec),
+            col(Experiment.next_round),
+            col(Experiment.checkpoint),
+            col(Experiment.checkpoint_sha256),
+        )
         .execution_options(synchronize_session=False)
     )
     found = session.execute(statement).first()
     if found is None:
         return None
     _stamp(session, found.id)
-    return Claim(found.id, found.fence, owner, found.spec, found.next_round)
+    checkpoint = None if found.checkpoint is None else (found.checkpoint, found.checkpoint_sha256)
+    return Claim(found.id, found.fence, owner, found.spec, found.next_round, checkpoint)
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,17 @@ class Verdict(StrEnum):
         return self in {Verdict.STORED, Verdict.REPEATED}
 
 
-def commit_round(session: Session, claim: Claim, record: RoundRecord, lease_seconds: float) -> Verdict:
+def commit_round(
+    session: Session,
+    claim: Claim,
+    record: RoundRecord,
+    lease_seconds: float,
+    checkpoint: tuple[str, str] | None = None,
+) -> Verdict:
     """Check the fence, then store the round, progress, headline, totals and lease together, and obey a cancel.
 
-    A round that is stored already is compared instead: rows are never overwritten.
+    A round that is stored already is compared instead: rows are never overwritten. `checkpoint` is the manifest and
+    checksum of what was written to disk right after this round.
     """
     row = experiments.held(session, claim)
     if row is None:
@@ -46,6 +53,8 @@ def commit_round(session: Session, claim: Claim, record: RoundRecord, lease_seco
     if record.round > row.next_round:
         raise ValueError(f"rounds must come without a gap: expected {row.next_round}, but got {record.round}")
     row.lease = read_clock(session) + lease_seconds
+    if checkpoint is not None:
+        row.checkpoint, row.checkpoint_sha256 = checkpoint
     if record.round < row.next_round:
         return _compare(session, row, record)
     values = finite(record.model_dump())

@@ -72,6 +72,9 @@ class Experiment(SQLModel, table=True):
     seconds: float = Field(default=0.0, sa_column=Column(Double, nullable=False))
     totals: dict[str, int] = Field(sa_column=Column(JSON, nullable=False))
     """Sums over the rounds; JSON because FLOPs of a long run can pass 64 bits."""
+    checkpoint: str | None = Field(default=None, sa_column=Column(String(200)))
+    """Manifest of the newest checkpoint, a name inside the experiment's folder."""
+    checkpoint_sha256: str | None = Field(default=None, sa_column=Column(String(64)))
 
     seq: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
     """Number of the last change of any kind."""

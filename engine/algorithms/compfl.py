@@ -39,6 +39,7 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax, normalize, o
 from engine.algorithm import AlgorithmParams, Client, Method, Payload, Predictor, Samples, ServerState, Setup
 from engine.models import SplitModel, build, count
 from engine.patterns import AveragesPerArchitecture
+from engine.prototypes import ClassMeans
 from engine.topologies import Arrival, Gossip, Peers, TokenWalk, connected_graph
 from engine.training import Unit, fit, sweep
 from engine.tree import copy_tensors, join_groups, load_tensors, split_groups
@@ -100,10 +101,10 @@ class CompFLParams(AlgorithmParams):
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     """(L, d): the mean feature of every class; zero where there is no sample."""
-    means = features.new_zeros(classes, features.shape[1])
-    for label in torch.unique(labels):
-        means[label] = features[labels == label].mean(0)
-    return means
+    means = ClassMeans(classes)
+    means.add(features, labels)
+    table = means.table()
+    return features.new_zeros(classes, features.shape[1]).index_copy(0, table["classes"], table["means"])
 
 
 def prototype_head(prototypes: Tensor, owned: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from engine.algorithm import AlgorithmParams, Client, Method, Payload, Predictor, ServerState, Upload
+from engine.means import MovingMeans
 from engine.models import build
 from engine.parts import Together, Vector
 from engine.patterns import AveragesModule
@@ -65,23 +66,6 @@ class Residuals(nn.Module):
         super().__init__()
         self.local = Vector(d1, 0.0)
         self.shared = Vector(d2, 0.0)
-
-
-class MovingMeans:
-    """mF and mG of one round; the gradient flows through the current batch only."""
-
-    def __init__(self, κ: float, start: Literal["batch", "zero"]) -> None:
-        self.κ = κ
-        self.start = start
-        self.values: list[Tensor] = []
-
-    def update(self, *anchored: Tensor) -> list[Tensor]:
-        means = [features.mean(0) for features in anchored]
-        if not self.values:
-            self.values = [torch.zeros_like(m) if self.start == "zero" else m.detach() for m in means]
-        current = [(1 - self.κ) * old + self.κ * new for old, new in zip(self.values, means, strict=True)]
-        self.values = [m.detach() for m in current]
-        return current
 
 
 class FedARC(AveragesModule[FedARCParams]):

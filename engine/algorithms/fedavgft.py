@@ -14,8 +14,8 @@ booked as cost of evaluation.
 
 from typing import Literal
 
-from engine.algorithm import Client, Method, Moment, Payload, Predictor
-from engine.finetuning import FineTuningParams, fine_tune
+from engine.algorithm import Client, Method, Payload
+from engine.finetuning import FineTuningParams, TunesForTest
 from engine.patterns import AveragesModels
 from engine.training import fit_classifier
 
@@ -24,7 +24,7 @@ class FedAvgFTParams(FineTuningParams):
     name: Literal["fedavg-ft"] = "fedavg-ft"
 
 
-class FedAvgFT(AveragesModels[FedAvgFTParams]):
+class FedAvgFT(TunesForTest[FedAvgFTParams], AveragesModels[FedAvgFTParams]):
     Params = FedAvgFTParams
     method = Method(
         title="FedAvg-FT",
@@ -33,17 +33,11 @@ class FedAvgFT(AveragesModels[FedAvgFTParams]):
         venue="NeurIPS",
         year=2022,
         link="https://arxiv.org/abs/2205.13692",
-        shares="the whole model, averaged per architecture",
+        shares="the whole model, averaged per architecture; a tuned copy of it stays at home",
         family="homogeneous",
     )
-    tested = Moment.BEFORE_LOCAL_WORK
 
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)
         fit_classifier(client)
         return self.upload(client)
-
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        super().predictor(client, received)
-        fine_tune(client, self.params)
-        return client.model

@@ -1,6 +1,6 @@
 """FedBABU: only the body is learned together, under a head that stays at its random start; the head is tuned for use.
 
-Oh, Kim, Yun: FedBABU: Toward Enhanced Representation for Federated Image Classification. ICLR 2022.
+Oh, Kim, Yun: FedBABU: Towards Enhanced Representation for Federated Image Classification. ICLR 2022.
 https://arxiv.org/abs/2106.06042
 
     client   φ_0 frozen:  E epochs of  min_θ CE(h(f(x; θ_k); φ_0), y),  from θ_a
@@ -17,8 +17,8 @@ from typing import Literal
 
 from torch import nn
 
-from engine.algorithm import Client, Method, Moment, Payload, Predictor
-from engine.finetuning import FineTuningParams, fine_tune
+from engine.algorithm import Client, Method, Payload
+from engine.finetuning import FineTuningParams, TunesForTest
 from engine.patterns import AveragesBodies
 from engine.training import fit, supervised
 
@@ -27,11 +27,11 @@ class FedBABUParams(FineTuningParams):
     name: Literal["fedbabu"] = "fedbabu"
 
 
-class FedBABU(AveragesBodies[FedBABUParams]):
+class FedBABU(TunesForTest[FedBABUParams], AveragesBodies[FedBABUParams]):
     Params = FedBABUParams
     method = Method(
         title="FedBABU",
-        paper="FedBABU: Toward Enhanced Representation for Federated Image Classification",
+        paper="FedBABU: Towards Enhanced Representation for Federated Image Classification",
         authors="Oh, Kim, Yun",
         venue="ICLR",
         year=2022,
@@ -39,7 +39,6 @@ class FedBABU(AveragesBodies[FedBABUParams]):
         shares="the body, averaged per architecture",
         family="split",
     )
-    tested = Moment.BEFORE_LOCAL_WORK
 
     def private(self, client: Client) -> Mapping[str, nn.Module]:
         return {}  # the head is φ_0 for ever
@@ -49,8 +48,3 @@ class FedBABU(AveragesBodies[FedBABUParams]):
         model = client.model
         fit(client, supervised(model), client.train, update=[model.body], through=[model.head])
         return self.upload(client)
-
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        super().predictor(client, received)
-        fine_tune(client, self.params)
-        return client.model

@@ -14,6 +14,7 @@ its φ stays at its random start; here φ moves. Heads of different shape form g
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
@@ -22,7 +23,7 @@ from torch import nn
 from engine.algorithm import AlgorithmParams, Client, Method, Payload, ServerState, Upload
 from engine.patterns import SharesHead
 from engine.prototypes import all_rows, prototypes
-from engine.training import fit_classifier, server_fit, shuffled_pairs, supervised
+from engine.training import fit_classifier, pair_batches, server_fit, supervised
 from engine.tree import copy_tensors, revive
 
 
@@ -60,14 +61,12 @@ class FedGH(SharesHead[FedGHParams]):
         groups, flops, round = dict(server.groups), 0, server.round + 1
         for group in dict.fromkeys(upload.group for upload in uploads):
             rows = all_rows([upload for upload in uploads if upload.group == group])
-            p, c, S = rows["means"], rows["classes"], self.params.server_epochs
-            φ = revive(lambda d=p.shape[1]: nn.Linear(d, self.setup.classes), groups[group], p.device)
-            if self.params.server_steps == "pairs":
-                batches = list(zip(p.split(1), c.split(1), strict=True)) * S
-            else:
-                draws = self.setup.server_draws(f"fedgh {group}", round)
-                size = self.setup.training.batch_size
-                batches = list(shuffled_pairs(p, c, batch_size=size, epochs=S, draws=draws))
+            p, c = rows["means"], rows["classes"]
+            φ = revive(partial(nn.Linear, p.shape[1], self.setup.classes), groups[group], p.device)
+            pairs, B = self.params.server_steps == "pairs", self.setup.training.batch_size
+            draws = None if pairs else self.setup.server_draws(f"fedgh {group}", round)
+            S = self.params.server_epochs
+            batches = pair_batches(p, c, batch_size=1 if pairs else B, epochs=S, draws=draws)
             flops += server_fit(supervised(φ), batches, update=φ, lr=self.params.server_lr, round=round)
             groups[group] = copy_tensors(φ)
         return ServerState(groups, flops=flops)

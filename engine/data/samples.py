@@ -52,6 +52,10 @@ class Samples:
         """The class ids that occur, ascending."""
         return [int(label) for label in torch.unique(self.labels)]
 
+    def class_counts(self, classes: int) -> Tensor:
+        """(L,): how many samples each class has."""
+        return torch.bincount(self.labels, minlength=classes).to(self.device)
+
     def batch(self, positions: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Images (B, C, H, W), float and channels last, and labels (B,); augmented only when a generator is given."""
         training = self.augment and generator is not None

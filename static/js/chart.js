@@ -98,7 +98,7 @@ export class Chart {
   build(empty) {
     this.resetButton = h("button", { type: "button", class: "tool", hidden: true, on: { click: () => this.setZoom(null) } }, "Reset zoom");
     const tool = (label, title, action) => h("button", { type: "button", class: "tool", title, on: { click: action } }, label);
-    this.heading = h("h3", { class: "chart-title", id: `chart-${this.name}` }, this.title);
+    this.heading = h("h2", { class: "chart-title", id: `chart-${this.name}` }, this.title);
     this.hint = h("span", { class: "chart-hint" });
     this.stage = h("div", { class: "chart-stage" });
     this.blank = h("p", { class: "chart-empty" }, empty);

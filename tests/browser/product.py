@@ -14,7 +14,7 @@ import httpx
 
 T = TypeVar("T")
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds until a test gives up waiting; a limit for broken code, never a measure of speed."""
 
 SMALL: dict[str, Any] = {
@@ -41,14 +41,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def eventually(look: Callable[[], T | None], what: str) -> T:
+def eventually(look: Callable[[], T | None], what: str, patience: float = PATIENCE) -> T:
     """The first answer that is neither None nor False."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         if found := look():
             return found
         time.sleep(0.1)
-    raise AssertionError(f"waited {PATIENCE:.0f} s in vain for {what}")
+    raise AssertionError(f"waited {patience:.0f} s in vain for {what}")
 
 
 class Product:
@@ -83,7 +83,7 @@ class Product:
         found: list[dict[str, Any]] = self.get("/api/experiments?limit=50")["items"]
         return found
 
-    def wait(self, experiment: str, state: str = "finished") -> dict[str, Any]:
+    def wait(self, experiment: str, state: str = "finished", patience: float = PATIENCE) -> dict[str, Any]:
         """The experiment once it is in that state."""
 
         def look() -> dict[str, Any] | None:
@@ -92,7 +92,7 @@ class Product:
             assert found["state"] == state or not ended, f"ended {found['state']}: {found['error']}"
             return found if found["state"] == state else None
 
-        return eventually(look, f"experiment {experiment} to be {state}")
+        return eventually(look, f"experiment {experiment} to be {state}", patience)
 
 
 @contextmanager

@@ -123,7 +123,7 @@ def test_like_with_like_is_told_from_an_unfair_comparison(
 
 def test_experiments_are_added_and_removed_in_place(finished: dict[str, str], open_page: OpenPage) -> None:
     page = open_page(f"/compare?ids={finished['fedavg-42']}")
-    page.get_by_text("Add experiments").click()
+    page.get_by_text("Add experiments", exact=True).click()
     page.fill("#add-search", "standalone-43")
     page.locator("#candidates .candidate", has_text="standalone-43").click()
     page.wait_for_function("() => window.fedarena.charts.accuracy.data.length === 2")

@@ -118,6 +118,14 @@ def test_a_checkpoint_of_another_spec_is_refused(small_spec: SpecMaker, tmp_path
         Run(other, resume_from=snapshot)
 
 
+def test_a_checkpoint_of_a_round_that_was_never_stored_is_left_out(small_spec: SpecMaker, tmp_path: Path) -> None:
+    spec = small_spec(rounds=4)
+    run_until(Run(spec), Checkpoints(tmp_path), stop_after=2)
+    snapshot = Checkpoints(tmp_path).newest(spec.fingerprint(), before=2)
+    assert snapshot is not None
+    assert snapshot.round == 1
+
+
 def test_a_manifest_cannot_reach_outside_its_folder(small_spec: SpecMaker, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text("{}")
     folder = tmp_path / "experiment"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.distill import divergence, learn_share, soft_targets
+from engine.distill import divergence, learn_share
 
 LN2, LN3 = math.log(2), math.log(3)
 TEACHER = torch.tensor([[LN3, 0.0], [0.0, 0.0]])  # p = (¾, ¼) and (½, ½)
@@ -40,12 +40,6 @@ def test_without_detach_the_teacher_gets_a_gradient_too() -> None:
     teacher, _ = gradients(detach=False)
     assert teacher is not None
     assert teacher.abs().sum() > 0
-
-
-def test_soft_targets_are_probabilities_without_a_gradient() -> None:
-    targets = soft_targets(TEACHER.clone().requires_grad_())
-    assert not targets.requires_grad
-    assert torch.allclose(targets, torch.tensor([[0.75, 0.25], [0.5, 0.5]]))
 
 
 def test_one_step_of_the_ensemble_weight_by_hand() -> None:

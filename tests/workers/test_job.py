@@ -1,5 +1,6 @@
 """One job in this process, with the real engine."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from app.config import Settings
 from app.store import experiments, rounds
 from app.store.database import Database
+from app.store.rounds import Verdict
 from app.store.states import State
 from engine.run import Run
 from engine.spec import ExperimentSpec
@@ -146,6 +148,67 @@ def test_a_continued_experiment_equals_an_undisturbed_one(quick: Settings, sqlit
     row = look(sqlite_database, key)
     assert (row.state, row.attempts, row.bit_identical) == (State.FINISHED, 2, True)
     assert stored(sqlite_database, key) == expected
+
+
+def drained_after_some_rounds(settings: Settings, database: Database, **changes: Any) -> str:
+    """An experiment that a first worker gave back in the middle, with a checkpoint after every round."""
+    key = submit(database, **changes)
+    settings = settings.model_copy(update={"checkpoint_every": 1})
+    thread = threading.Thread(target=run_next, args=(settings, "first"))
+    thread.start()
+    wait_until(lambda: look(database, key).next_round > 4, what="the first rounds")
+    Drain(settings, "first").ask()
+    thread.join(timeout=30)
+    assert look(database, key).state is State.QUEUED
+    return key
+
+
+def test_a_worker_goes_on_after_the_checkpoint_of_another_one(
+    quick: Settings, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = drained_after_some_rounds(quick, sqlite_database, rounds=60)
+    stored_so_far = look(sqlite_database, key).next_round
+    assert stored_so_far < 61
+    computed: list[int] = []
+    hand_in = Job._hand_in
+
+    def noted(job: Job, record: Any, checkpoint: Any) -> Verdict:
+        computed.append(record.round)
+        return hand_in(job, record, checkpoint)
+
+    monkeypatch.setattr(Job, "_hand_in", noted)
+    run_next(quick, "second")
+    assert look(sqlite_database, key).state is State.FINISHED
+    assert computed == list(range(stored_so_far, 61))
+    assert stored(sqlite_database, key) == undisturbed(rounds=60)
+
+
+def test_a_damaged_checkpoint_costs_time_but_no_different_number(quick: Settings, sqlite_database: Database) -> None:
+    key = drained_after_some_rounds(quick, sqlite_database, rounds=60)
+    named = look(sqlite_database, key).checkpoint
+    assert named is not None
+    (quick.checkpoint_folder(key) / named).write_bytes(b"damaged")
+    run_next(quick, "second")
+    assert look(sqlite_database, key).state is State.FINISHED
+    assert stored(sqlite_database, key) == undisturbed(rounds=60)
+
+
+def test_a_lost_checkpoint_folder_costs_time_but_no_different_number(
+    quick: Settings, sqlite_database: Database
+) -> None:
+    key = drained_after_some_rounds(quick, sqlite_database, rounds=60)
+    shutil.rmtree(quick.checkpoint_folder(key))
+    run_next(quick, "second")
+    assert look(sqlite_database, key).state is State.FINISHED
+    assert stored(sqlite_database, key) == undisturbed(rounds=60)
+
+
+def test_only_the_newest_checkpoints_are_kept(quick: Settings, sqlite_database: Database) -> None:
+    settings = quick.model_copy(update={"checkpoint_every": 1, "checkpoint_keep": 1})
+    key = submit(sqlite_database, rounds=5)
+    run_next(settings, "worker-1")
+    [manifest] = quick.checkpoint_folder(key).glob("manifest-*")
+    assert manifest.name == look(sqlite_database, key).checkpoint
 
 
 def test_a_locked_store_delays_a_job_but_does_not_fail_it(

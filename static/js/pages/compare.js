@@ -113,8 +113,8 @@ const oneDigit = (value) => (value === null ? NONE : Number.isInteger(value) ? i
 
 /** `better` says whether a large or a small number wins; null when neither does. */
 const TABLE = [
-  { key: "best", title: "Best accuracy (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}` },
-  { key: "final", title: "Final accuracy (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}` },
+  { key: "best", title: "Best accuracy (%)", short: "Best (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}` },
+  { key: "final", title: "Final accuracy (%)", short: "Final (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}` },
   { key: "targetRound", title: "Rounds to target", format: oneDigit, better: "low", target: true },
   { key: "targetBytes", title: "Bytes to target", format: (v) => formatBytes(v), better: "low", target: true },
   { key: "targetFlops", title: "FLOPs to target", format: (v) => formatFlops(v), better: "low", target: true },
@@ -135,7 +135,7 @@ function renderTable(list) {
     }),
   );
   shownTable = [["Method", "Seeds", ...columns.map((column) => column.title)]];
-  fill(one("#table thead"), h("tr", {}, h("th", { scope: "col" }, "Method"), h("th", { scope: "col", class: "right" }, "Seeds"), columns.map((column) => h("th", { scope: "col", class: column.gap ? "right gapped" : "right" }, column.title))));
+  fill(one("#table thead"), h("tr", {}, h("th", { scope: "col" }, "Method"), h("th", { scope: "col", class: "right" }, "Seeds"), columns.map((column) => h("th", { scope: "col", class: column.gap ? "right gapped" : "right", title: column.short ? column.title : null }, column.short ?? column.title))));
   fill(
     one("#table tbody"),
     rowsOf.map(({ group, numbers }) => {
@@ -228,7 +228,7 @@ function renderVerdict(list) {
   } else if (ranked.length === 1) {
     parts.push(`${ranked[0].label} reaches ${percent(ranked[0].best)}`);
   }
-  parts.push(running ? `${running} of ${experiments.size} ${experiments.size === 1 ? "experiment" : "experiments"} ${running === 1 ? "is" : "are"} not finished` : `${experiments.size === 1 ? "the experiment has" : `all ${experiments.size} experiments have`} ended`);
+  parts.push(running ? `${running} of ${experiments.size} ${experiments.size === 1 ? "experiment" : "experiments"} ${running === 1 ? "is" : "are"} not finished` : `${experiments.size === 1 ? "the experiment has" : `${experiments.size === 2 ? "both" : `all ${experiments.size}`} experiments have`} ended`);
   const sentence = parts.join("; ");
   setText(one("#verdict"), `${sentence[0].toUpperCase()}${sentence.slice(1)}.`);
 }

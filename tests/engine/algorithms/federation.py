@@ -16,15 +16,17 @@ from engine.tree import Tensors, copy_tensors
 
 PLAIN = {"epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.0}
 ALONE: dict[str, Any] = {"participation": 0.1, "rounds": 1}  # one client in the cohort
-EQUAL: dict[str, Any] = {"participation": 1.0, "partition": {"name": "iid"}}  # all take part with equal n_k
+EQUAL: dict[str, Any] = {  # all take part with equal n_k
+    "participation": 1.0,
+    "partition": {"name": "balanced", "classes_per_client": 2, "local_size": 20},
+}
+UNEQUAL: dict[str, Any] = {"partition": {"name": "dirichlet", "beta": 1.0}}
 
 
 def server_history(spec: ExperimentSpec) -> list[dict[str, Tensors]]:
     """The server's tensors after round 0, 1, …, T."""
     run = Run(spec)
-    return [
-        {group: copy_tensors(tensors) for group, tensors in run.server.groups.items()} for _record in run.rounds()
-    ]
+    return [{group: copy_tensors(tensors) for group, tensors in run.server.groups.items()} for _record in run.rounds()]
 
 
 def same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:

@@ -8,17 +8,9 @@ from engine.cost import forward_flops
 from engine.records import RoundRecord
 from engine.run import Run
 from engine.spec import ExperimentSpec
+from tests.engine.algorithms.test_proposed import COLOUR, DIGITS
 
-COLOUR: dict[str, Any] = {"name": "synthetic", "samples_per_class": 20}
-ONE_OF_TEN: dict[str, Any] = {
-    "dataset": COLOUR,
-    "partition": {"name": "pathological", "classes_per_client": 2},
-    "models": {"family": "cnn-1-5"},
-    "clients": 10,
-    "participation": 0.1,
-    "rounds": 1,
-    "training": {"epochs": 1, "batch_size": 64},
-}
+ONE_OF_TEN: dict[str, Any] = {**DIGITS, "dataset": COLOUR}
 
 
 def only_record(algorithm: str | dict[str, Any], **changes: Any) -> tuple[Run, RoundRecord]:

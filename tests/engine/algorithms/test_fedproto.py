@@ -1,4 +1,4 @@
-"""FedProto: identities, messages, prices, its options and the pull to the prototypes by hand."""
+"""FedProto, and what FedTGP shares with it: identities, messages, prices and the pull to the prototypes by hand."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.engine.algorithms.test_fd import STILL, client_and_run, held, sent_by
 from tests.engine.algorithms.test_proposed import DIGITS, essence, prices
 from tests.engine.conftest import SpecMaker, records_of
 
-PROTOTYPE_METHODS = ["fedproto"]
+PROTOTYPE_METHODS = ["fedproto", "fedtgp"]
 
 
 @pytest.fixture(params=PROTOTYPE_METHODS)

@@ -1,5 +1,7 @@
 """FedRep: the schedule of head and body, and where it meets FedPer."""
 
+from typing import Any
+
 import pytest
 
 from engine.run import Run
@@ -46,7 +48,7 @@ def test_without_head_epochs_a_frozen_head_stays_at_its_start(small_spec: SpecMa
 
 
 def test_every_option_changes_the_result(small_spec: SpecMaker) -> None:
-    variants = [{}, {"head_epochs": 1}, {"body_epochs": 1}, {"freeze_head": False}]
+    variants: list[dict[str, Any]] = [{}, {"head_epochs": 1}, {"body_epochs": 1}, {"freeze_head": False}]
     results = [[(r.loss, r.client_flops) for r in records_of(small_spec({"name": "fedrep", **v}))] for v in variants]
     assert len(set(map(str, results))) == len(variants)
 

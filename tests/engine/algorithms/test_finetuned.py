@@ -7,7 +7,16 @@ import torch
 
 from engine.run import Run
 from engine.tree import live_tensors
-from tests.engine.algorithms.federation import ALONE, finished, local_work, prices, same, same_servers, server_history
+from tests.engine.algorithms.federation import (
+    ALONE,
+    finished,
+    local_work,
+    own,
+    prices,
+    same,
+    same_servers,
+    server_history,
+)
 from tests.engine.conftest import SpecMaker, records_of
 
 TUNED = ["fedavg-ft", "fedbabu"]
@@ -84,3 +93,12 @@ def test_the_body_of_fedbabu_learns(small_spec: SpecMaker) -> None:
     for group in first:
         assert any(not torch.equal(first[group][name], last[group][name]) for name in first[group])
         assert not any("head" in name for name in first[group])
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedavg-ft"])
+def test_the_model_of_a_single_client_is_that_of_standalone(method: str, small_spec: SpecMaker) -> None:
+    one: dict[str, Any] = {"clients": 1, "partition": {"name": "iid"}, "participation": 1.0}
+    federated, alone = Run(small_spec(method, **one)), Run(small_spec(**one))
+    for record, _ in zip(federated.rounds(), alone.rounds(), strict=True):
+        [model] = federated.server.groups.values()
+        assert record.round == 0 or same(model, own(alone, 0, "model."))

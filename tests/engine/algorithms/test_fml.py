@@ -18,7 +18,7 @@ from tests.engine.algorithms.mutual import (
     only_record,
 )
 from tests.engine.algorithms.test_contract import Stage
-from tests.engine.conftest import SpecMaker
+from tests.engine.conftest import SpecMaker, records_of, same_results
 
 
 @pytest.mark.parametrize("protocol", ["A", "B", "C"])
@@ -114,3 +114,11 @@ def test_only_the_small_model_travels(small_spec: SpecMaker) -> None:
     stage = Stage(Run(small_spec("fml")))
     assert stage.upload().payload.keys() == stage.run.server.groups["all"].keys()
     assert count_scalars(stage.upload().payload) == count_scalars(stage.run.server.groups["all"])
+
+
+@pytest.mark.parametrize("method", ["fml", "fedmrl", "fedapen", "fedkd"])
+def test_with_everyone_there_and_equal_sizes_both_weightings_are_one(method: str, small_spec: SpecMaker) -> None:
+    equal = {"participation": 1.0, "clients": 3, "rounds": 2, "partition": {"name": "balanced", "local_size": 20}}
+    equal["partition"] |= {"classes_per_client": 2}
+    ways = [small_spec({"name": method, "weighting": how}, **equal) for how in ("samples", "uniform")]
+    assert same_results(*(records_of(spec) for spec in ways))

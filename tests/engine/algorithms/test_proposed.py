@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from engine.algorithms.fedarc import ANCHOR, MovingMeans
+from engine.algorithms.fedarc import ANCHOR
 from engine.cost import forward_flops
 from engine.executor import Crew
+from engine.means import MovingMeans
 from engine.models import build
 from engine.run import Run
 from engine.spec import ExperimentSpec

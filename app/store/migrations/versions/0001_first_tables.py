@@ -47,6 +47,8 @@ def upgrade() -> None:
         sa.Column("final_accuracy", sa.Double),
         sa.Column("seconds", sa.Double, nullable=False),
         sa.Column("totals", sa.JSON, nullable=False),
+        sa.Column("checkpoint", sa.String(200)),
+        sa.Column("checkpoint_sha256", sa.String(64)),
         sa.Column("seq", sa.BigInteger, nullable=False),
         sa.Column("state_seq", sa.BigInteger, nullable=False),
     )
