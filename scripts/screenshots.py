@@ -43,10 +43,11 @@ def pages(product: Product) -> dict[str, str]:
 
 
 def shrink(path: Path) -> None:
-    """Fewer colours: a page of text and lines needs no more than a palette holds."""
-    with Image.open(path) as picture:
-        small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    small.save(path, optimize=True)
+    """A palette where the picture would be too large; it shifts pale colours, so only there."""
+    if path.stat().st_size > LARGEST:
+        with Image.open(path) as picture:
+            pixels = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        pixels.save(path, optimize=True)
 
 
 def take(browser: "Browser", product: Product, folder: Path) -> None:

@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 
 ALGORITHM_TOOLS = (
     "algorithm", "patterns", "training", "rng", "cost", "tree", "prototypes", "distill", "compress", "topologies",
-    "models", "parts",
+    "models", "parts", "means", "finetuning",
 )  # fmt: skip
 
 SERVICE_LIBRARIES = (

@@ -35,7 +35,7 @@ def declared(*extras: str) -> set[str]:
 
 def foreign(paths: list[Path]) -> dict[str, str]:
     """Top-level names that are neither ours nor Python's own, with a file that imports each."""
-    ours = {*PACKAGES, "tests"}
+    ours = {*PACKAGES, "tests", "scripts"}
     names = {name.split(".")[0]: shown(path) for path in paths for name in imports(path)}
     return {name: where for name, where in names.items() if name not in ours and name not in sys.stdlib_module_names}
 

@@ -33,7 +33,11 @@ HISTOGRAM_BINS = 20
 
 
 class PFedAFMParams(AlgorithmParams):
-    preset_values = {"A": {"alpha_weight_decay": 0.001}}  # noqa: RUF012 declared as a class variable by the base
+    preset_values = {  # noqa: RUF012 declared as a class variable by the base
+        "A": {"alpha_weight_decay": 0.001},
+        "B": {"small_model": "fedavgcnn"},
+        "C": {"small_model": "compfl-cnn"},
+    }
 
     name: Literal["pfedafm"] = "pfedafm"
     alpha_lr: float = Field(0.1, ge=0, le=10, description="η_α: learning rate of the mixing vector; 0 is Standalone")

@@ -1,10 +1,12 @@
-"""What a new user sees after `fedarena serve` in an empty folder: two curves that grow."""
+"""What a new user sees after `fedarena serve` in an empty folder: curves that grow."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from app.starter import SPECS
+from engine.algorithms import REGISTRY
 from tests.browser.conftest import watched_pages
 from tests.browser.product import serve
 
@@ -13,20 +15,33 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
+METHODS = [spec["algorithm"]["name"] for spec in SPECS]
 
-def test_the_starter_comparison_grows_and_ends_with_what_rest_says(tmp_path: Path, browser: "Browser") -> None:
-    with serve(tmp_path / "home") as product, watched_pages(browser, product) as open_page:
+
+def end_with_what_rest_says(folder: Path, browser: "Browser", waited_for: list[str]) -> None:
+    """All starters are listed; those waited for grow on the compare page and end with the numbers of the store."""
+    with serve(folder) as product, watched_pages(browser, product) as open_page:
         starters = {item["spec"]["algorithm"]["name"]: item["id"] for item in product.experiments()}
-        assert set(starters) == {"standalone", "fedavg"}
+        assert set(starters) == set(METHODS)
+        titles = {REGISTRY[method].method.title for method in METHODS}
         rows = open_page("/").locator("#experiments tbody tr")
-        assert {text.split("\t")[3].strip() for text in rows.all_inner_texts()} == {"Standalone", "FedAvg"}
-        page = open_page(f"/compare?ids={','.join(starters.values())}")
-        grown = "n => window.fedarena.charts.accuracy.data.length === 2 && "
+        assert {text.split("\t")[3].strip() for text in rows.all_inner_texts()} == titles
+        page = open_page(f"/compare?ids={','.join(starters[method] for method in waited_for)}")
+        grown = f"n => window.fedarena.charts.accuracy.data.length === {len(waited_for)} && "
         grown += "window.fedarena.charts.accuracy.data.every(line => line.y.length > n)"
-        page.wait_for_function(grown, arg=1)
-        rounds = product.get(f"/api/experiments/{starters['fedavg']}")["rounds"]
-        page.wait_for_function(grown, arg=rounds - 1, timeout=10 * 60_000)
+        page.wait_for_function(grown, arg=1, timeout=10 * 60_000)
+        page.wait_for_function(grown, arg=SPECS[0]["rounds"] - 1, timeout=20 * 60_000)
         shown = {line["label"]: line["y"] for line in page.evaluate("window.fedarena.charts.accuracy.data")}
-        for label, method in (("FedAvg", "fedavg"), ("Standalone", "standalone")):
+        for method in waited_for:
             product.wait(starters[method])
+            label = REGISTRY[method].method.title
             assert shown[label] == [record["accuracy"] for record in product.rounds(starters[method])[1:]]
+
+
+def test_the_first_starters_grow_and_end_with_what_rest_says(tmp_path: Path, browser: "Browser") -> None:
+    end_with_what_rest_says(tmp_path / "home", browser, METHODS[:2])
+
+
+@pytest.mark.slow
+def test_the_whole_starter_comparison_ends_with_what_rest_says(tmp_path: Path, browser: "Browser") -> None:
+    end_with_what_rest_says(tmp_path / "home", browser, METHODS)
