@@ -89,6 +89,7 @@ class Queue:
         self._broken = False
         self._thread: threading.Thread | None = None
         self._start_lock = threading.Lock()
+        self._state_lock = threading.Lock()
 
     def hint(self) -> None:
         """There may be work. Returns at once; a broker that does not answer is logged and made up for later."""
@@ -106,14 +107,19 @@ class Queue:
                 for _ in range(count):
                     self.celery.send_task(TASK, connection=connection, queue=QUEUE, retry=False, ignore_result=True)
         except _errors(connection) as error:
-            if not self._broken:
+            if self._turns(broken=True):
                 log.warning("the broker does not answer (%s); experiments stay queued and will be offered again", error)
-            self._broken = True
             return False
-        if self._broken:
+        if self._turns(broken=False):
             log.info("the broker answers again")
-        self._broken = False
         return True
+
+    def _turns(self, *, broken: bool) -> bool:
+        """Whether this is news; asked by several threads, so that each change is logged once."""
+        with self._state_lock:
+            news = self._broken != broken
+            self._broken = broken
+        return news
 
     def outstanding(self) -> int | None:
         """Hints that no worker has taken yet; None: the broker does not answer."""

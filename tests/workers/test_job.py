@@ -121,9 +121,9 @@ def test_a_job_whose_claim_was_taken_stops_and_writes_nothing_more(
     running: tuple[str, threading.Thread, Settings], sqlite_database: Database
 ) -> None:
     key, thread, _ = running
-    with sqlite_database.write() as session:
+    with sqlite_database.write() as session:  # one transaction: the owner would renew its lease in between
         experiments.expire_leases(session, "worker-1")
-    successor = claim(sqlite_database, "worker-2")
+        successor = experiments.claim(session, "worker-2", 60)
     assert successor is not None
     number = look(sqlite_database, key).next_round
     thread.join(timeout=30)
