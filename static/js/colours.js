@@ -4,14 +4,14 @@
 // least 4.5 : 1 on the chart's ground in its theme, so it may also colour text. New methods are appended to their
 // family: changing the order would change the colours of published pictures.
 
-/** First light theme, then dark; three lightness steps each. */
+/** First light theme, then dark; four neighbouring tones each. */
 const PALETTE = {
-  proposed: [["#cc2c05", "#971d02", "#b32504"], ["#fb784f", "#df5f35", "#fea387"]],
-  distillation: [["#0161bd", "#004182", "#1b72d3"], ["#67b0f9", "#4d97de", "#9cccff"]],
-  split: [["#027650", "#015337", "#058057"], ["#4fcb9c", "#29ae81", "#73ecbc"]],
-  mutual: [["#8a34ab", "#6c098b", "#a04ac2"], ["#d592f2", "#bb79d7", "#e7b4fe"]],
-  homogeneous: [["#906109", "#694501", "#9a6700"], ["#eab444", "#c99414", "#ffd078"]],
-  standalone: [["#51555c", "#6b6f76", "#393d44"], ["#acb1bb", "#8d939c", "#cbd1db"]],
+  proposed: [["#cc2b0e", "#a10350", "#c32e85", "#9c4803"], ["#fb784f", "#db6686", "#f594c3", "#ffb06e"]],
+  distillation: [["#0161bd", "#034d73", "#3f6de5", "#027493"], ["#67b0f9", "#489bcd", "#a5c5ff", "#62cef0"]],
+  split: [["#027650", "#045122", "#037a70", "#397e28"], ["#4fcb9c", "#52ab69", "#68e2d8", "#87d576"]],
+  mutual: [["#8636af", "#5925a7", "#ab37ab", "#875cc6"], ["#d592f2", "#a184e4", "#f4a5ec", "#d3befe"]],
+  homogeneous: [["#906109", "#5c4c02", "#7c4b02", "#797202"], ["#eab444", "#b29f3b", "#d99e4d", "#e4dc71"]],
+  standalone: [["#51555c", "#6b6f76", "#393d44", "#5f636a"], ["#acb1bb", "#8d939c", "#cbd1db", "#9fa5ae"]],
 };
 
 const DASHES = [[], [14, 4], [6, 4], [10, 4, 2, 4], [10, 3, 2, 3, 2, 3], [2, 3]];
@@ -75,8 +75,8 @@ function slotOf(id, family) {
  */
 export function methodStyle(id, family = "", variant = 0) {
   const { family: group, slot } = slotOf(id, family);
-  const step = (slot + Math.floor(slot / DASHES.length) + variant) % 3;
-  const [light, dark] = PALETTE[group].map((steps) => steps[step]);
+  const step = slot + Math.floor(slot / DASHES.length) + variant;
+  const [light, dark] = PALETTE[group].map((steps) => steps[step % steps.length]);
   const dash = DASHES[(FIRST_DASH[group] + slot + variant) % DASHES.length];
   return { light, dark, css: `light-dark(${light}, ${dark})`, dash, family: group };
 }

@@ -160,9 +160,13 @@ export function groupExperiments(experiments, titleOf) {
 /** Fields that are not the same in all groups. @returns {{field: string, values: unknown[]}[]} */
 export function differences(groups) {
   const fields = [...new Set(groups.flatMap((group) => Object.keys(group.fields)))];
+  const method = (group) => group.fields["algorithm.name"];
+  // a method's own parameters say something only beside another run of the same method
+  const compared = (field) => (!field.startsWith("algorithm.") || field === "algorithm.name" ? [groups] : [...Map.groupBy(groups, method).values()]);
+  const differs = (field) => (some) => new Set(some.map((group) => JSON.stringify(group.fields[field]) ?? "")).size > 1;
   return fields
-    .map((field) => ({ field, values: groups.map((group) => group.fields[field]) }))
-    .filter(({ values }) => new Set(values.map((value) => JSON.stringify(value) ?? "")).size > 1);
+    .filter((field) => compared(field).some(differs(field)))
+    .map((field) => ({ field, values: groups.map((group) => group.fields[field]) }));
 }
 
 /** Members that count for a mean: those that ended early are left out as long as others remain. */

@@ -160,10 +160,11 @@ function renderTable(list) {
 
 function renderDifferences(list) {
   const rows = differences(list).filter((row) => row.field !== "algorithm.name");
-  const shared = list.length ? Object.keys(list[0].fields).length - rows.length : 0;
+  const common = (field) => !field.startsWith("algorithm.");
+  const shared = list.length ? Object.keys(list[0].fields).filter(common).length - rows.filter((row) => common(row.field)).length : 0;
   const table = one("#differences");
   table.hidden = rows.length === 0;
-  setText(one("#same"), rows.length ? `${integer(Math.max(0, shared))} other fields are equal.` : list.length > 1 ? "The specs differ in nothing but the method and the seed." : "There is one group only, so nothing to compare.");
+  setText(one("#same"), rows.length ? `${integer(Math.max(0, shared))} other fields are equal.` : list.length > 1 ? "The specs differ in nothing but the method with its own parameters and the seed." : "There is one group only, so nothing to compare.");
   fill(one("#differences thead"), h("tr", {}, h("th", { scope: "col" }, "Field"), list.map((group) => h("th", { scope: "col" }, h("span", { class: "method" }, swatch(group.style), group.label)))));
   fill(one("#differences tbody"), rows.map((row) => h("tr", {}, h("th", { scope: "row", class: "code" }, row.field), row.values.map((value) => h("td", { class: value === undefined ? "num muted" : "num" }, show(value))))));
   const reasons = list.length > 1 ? unfairness(list) : [];
@@ -229,8 +230,8 @@ function renderVerdict(list) {
     parts.push(`${ranked[0].label} reaches ${percent(ranked[0].best)}`);
   }
   parts.push(running ? `${running} of ${experiments.size} ${experiments.size === 1 ? "experiment" : "experiments"} ${running === 1 ? "is" : "are"} not finished` : `${experiments.size === 1 ? "the experiment has" : `${experiments.size === 2 ? "both" : `all ${experiments.size}`} experiments have`} ended`);
-  const sentence = parts.join("; ");
-  setText(one("#verdict"), `${sentence[0].toUpperCase()}${sentence.slice(1)}.`);
+  if (parts.length === 1) parts[0] = `${parts[0][0].toUpperCase()}${parts[0].slice(1)}`; // a method keeps its own spelling
+  setText(one("#verdict"), `${parts.join("; ")}.`);
 }
 
 function ids() {
