@@ -98,14 +98,17 @@ def worker(
 @app.command()
 def run(
     spec_file: SpecFile,
-    out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for result.json and rounds.csv")] = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Folder for result.json, rounds.csv and checkpoints")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads; default: all cores")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N")] = None,
 ) -> None:
-    """Run a spec here and now, without any service."""
+    """Run a spec here and now, without any service. With --out, a run that was killed goes on where it stopped."""
     settings = _settings(device=device, threads=threads)
     spec = _read_spec(spec_file)
     from engine import catalogue
+    from engine.journal import Journal, OtherExperiment
     from engine.run import Diverged, Run
     from engine.spec import SpecError
 
@@ -115,17 +118,24 @@ def run(
         _refuse_spec(error.problems)
     records: list[RoundRecord] = []
     code = OK
-    job = Run(
-        spec,
-        data_root=settings.data_root,
-        threads=settings.threads or os.cpu_count() or 1,
-        device=_device(settings.device),
-    )
+    options: dict[str, Any] = {
+        "data_root": settings.data_root,
+        "threads": settings.threads or os.cpu_count() or 1,
+        "device": _device(settings.device),
+    }
+    if out_dir is None:
+        job = Run(spec, **options)
+        rounds = job.rounds()
+    else:
+        try:
+            job, rounds = Journal(out_dir, spec).run(**options)
+        except OtherExperiment as error:
+            _refuse(str(error))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("{task.fields[accuracy]}"), console=err) as progress:
         bar = progress.add_task(escape(spec.name or spec.algorithm.name), total=spec.rounds, accuracy="")
         try:
-            for record in job.rounds():
+            for record in rounds:
                 records.append(record)
                 shown = "" if record.accuracy is None else f"accuracy {record.accuracy:.1%}"
                 progress.update(bar, completed=record.round, accuracy=shown)

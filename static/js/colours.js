@@ -1,6 +1,6 @@
 // One colour and one dash pattern for each method, everywhere and for ever.
 //
-// The hue says the family, lightness and dash tell the methods of a family apart. Every colour has a contrast of at
+// The hue says the family; tone and dash tell the methods of a family apart. Every colour has a contrast of at
 // least 4.5 : 1 on the chart's ground in its theme, so it may also colour text. New methods are appended to their
 // family: changing the order would change the colours of published pictures.
 
