@@ -184,13 +184,19 @@ def rounds_with_checkpoints(
     always written, and so is the one after which `is_last` says that the caller will stop. The caller prunes once a
     checkpoint counts.
     """
-    cost, last = 0.0, time.perf_counter()
+    started = time.perf_counter()
+    spent = seconds_per_client = 0.0
     for record in run.rounds():
         now = time.perf_counter()
-        due = record.round % every == 0 if every is not None else (now - last) * LARGEST_SHARE >= cost
+        changed = run.changed_clients + 1  # the server's file counts as one more
+        if every is not None:
+            due = record.round % every == 0
+        else:
+            due = spent + seconds_per_client * changed <= LARGEST_SHARE * (now - started)
         saved = None
         if record.round > 0 and (due or record.round == run.spec.rounds or is_last()):
             saved = checkpoints.save(run)
-            last = time.perf_counter()
-            cost = last - now
+            seconds = time.perf_counter() - now
+            spent += seconds
+            seconds_per_client = seconds / changed
         yield record, saved

@@ -124,6 +124,11 @@ class Run:
         finally:
             crew.close()
 
+    @property
+    def changed_clients(self) -> int:
+        """How many clients changed since the last checkpoint."""
+        return len(self._changed)
+
     def take_changed(self) -> Iterator[tuple[int, Mapping[str, Tensor]]]:
         """The clients whose tensors changed since the last call."""
         for client in sorted(self._changed):
