@@ -1,6 +1,5 @@
 """The fedarena command. Heavy parts are imported where they are used, so that help and small commands are quick."""
 
-import importlib.util
 import json
 import logging
 import os
@@ -16,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from app.cli_data import data
 from app.config import BindRefused, Settings, check_bind
 
 if TYPE_CHECKING:
@@ -411,8 +411,7 @@ def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-if importlib.util.find_spec("app.cli_data") is not None:
-    app.add_typer(importlib.import_module("app.cli_data").data, name="data")
+app.add_typer(data, name="data")
 
 if __name__ == "__main__":
     main()
