@@ -7,7 +7,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev run test check format browser bench chaos screenshots vendor docs clean
+.PHONY: help install dev run test check format browser bench chaos cluster screenshots vendor docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ browser: dev ## Install a Chromium for the browser tests, where the user may
 
 chaos: dev ## Kill processes at random and check that nothing is lost (minutes)
 	@$(PYTEST) -m chaos $(ARGS)
+
+cluster: dev ## Play three hosts, cut one off, restart another (minutes; Linux, needs root for network namespaces)
+	@[ "$$(id -u)" = 0 ] || { echo "make cluster makes network namespaces, which needs root: sudo make cluster"; exit 1; }
+	@$(PYTEST) -m cluster tests/chaos $(ARGS)
 
 bench: dev ## Measure speed, as ratios
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/bench_engine.py $(ARGS)

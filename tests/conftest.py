@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Before torch is imported: several test processes share the cores, and results depend on the number of threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-SERVICES = {"browser", "postgres", "chaos"}
+SERVICES = {"browser", "postgres", "chaos", "cluster"}
 CHROMIUM_OPTIONS = [
     "--no-sandbox",  # root has no user namespace to sandbox in; the pages are our own
     "--disable-gpu",

@@ -1,0 +1,301 @@
+"""A bounded, seeded storm of faults over real workers, broker and database, and what must be true when it is over."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError
+from sqlmodel import col
+
+from app.config import Settings
+from app.store import rounds
+from app.store.database import Database
+from app.store.states import State
+from app.store.tables import Experiment, Round
+from engine.run import Run
+from engine.spec import ExperimentSpec
+from tests.services import ROOT, environment, fedarena, serving, spec_with, submit
+from workers.embedded import Broker
+
+MOST_DEATHS = 3
+"""An experiment fails after five deaths without a new round; the storm spares one that had so many."""
+LOCK_SECONDS = 3.0
+ALGORITHMS: tuple[dict[str, Any], ...] = (
+    {"name": "fedavg"},
+    {"name": "standalone"},
+    {"name": "ditto"},
+    {"name": "fedproto"},
+    {"name": "scaffold"},
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much happens. Kills are shared out over the worker, its child, both, and a polite SIGTERM."""
+
+    experiments: int
+    rounds: int
+    kills: int
+    broker_kills: int = 0
+    freezes: int = 0
+    locks: int = 0
+    damages: int = 0
+    fills: int = 0
+    workers: int = 2
+    pace: float = 3.0
+    """Mean seconds between two faults."""
+    limit: float = 3600.0
+    """A safety net: after so many seconds the test fails with what it has."""
+
+    def faults(self, dice: random.Random) -> list[str]:
+        kinds = ("kill worker", "kill child", "kill group", "terminate")
+        faults = [kinds[number % len(kinds)] for number in range(self.kills)]
+        faults += ["kill broker"] * self.broker_kills + ["freeze"] * self.freezes + ["lock"] * self.locks
+        faults += ["damage"] * self.damages + ["fill"] * self.fills
+        dice.shuffle(faults)
+        return faults
+
+
+@dataclass
+class Storm:
+    """Keeps the workers running and lets the faults happen, one after the other."""
+
+    settings: Settings
+    plan: Plan
+    seed: int
+    happened: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._dice = random.Random(self.seed)
+        self._database = Database(self.settings.database, checkpoints=False)
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._groups: set[int] = set()
+        self._thaw: list[tuple[float, int]] = []
+        self._broker = Broker(self.settings)
+        self._log = (self.settings.home / "workers.log").open("ab")
+
+    def run(self) -> dict[str, str]:
+        """Submit the experiments, blow until the last fault, wait for the last end; returns state by id."""
+        ids = [submit(self._database, **spec) for spec in specs(self.plan)]
+        faults = self.plan.faults(self._dice)
+        deadline = time.monotonic() + self.plan.limit
+        if not self.settings.broker_url:
+            self._broker.start()
+        try:
+            with serving(self.settings):
+                while not self._all_ended(ids):
+                    self._keep_workers()
+                    self._let_thaw()
+                    if faults and self._happens(faults[0]):
+                        self.happened[faults.pop(0)] += 1
+                    if time.monotonic() > deadline:
+                        raise AssertionError(f"after {self.plan.limit} s: {self._states(ids)}, left: {Counter(faults)}")
+                    time.sleep(self.plan.pace * self._dice.uniform(0.5, 1.5) if faults else 0.5)
+        finally:
+            self._end_everything()
+        assert faults == [], f"the experiments ended before these faults could happen: {Counter(faults)}"
+        return dict(zip(ids, self._states(ids), strict=True))
+
+    # -- the faults ---------------------------------------------------------------------------------------------
+
+    def _happens(self, fault: str) -> bool:
+        """False: there is nothing to hit just now; it is tried again."""
+        hits: dict[str, Callable[[], bool]] = {
+            "kill worker": lambda: self._hit(lambda worker, _: os.kill(worker, signal.SIGKILL)),
+            "kill child": lambda: self._hit(lambda _, child: os.kill(child, signal.SIGKILL)),
+            "kill group": lambda: self._hit(lambda worker, _: os.killpg(worker, signal.SIGKILL)),
+            "terminate": lambda: self._hit(lambda worker, _: os.kill(worker, signal.SIGTERM)),
+            "freeze": lambda: self._hit(self._freeze),
+            "kill broker": self._kill_broker,
+            "lock": self._lock,
+            "damage": self._damage,
+            "fill": self._fill,
+        }
+        return hits[fault]()
+
+    def _hit(self, blow: Callable[[int, int], object]) -> bool:
+        """A worker with a child at work; not while an experiment has seen too many deaths in a row."""
+        if self._tired():
+            return False
+        candidates = [
+            (worker.pid, child)
+            for worker in self._workers
+            if worker.poll() is None
+            for child in children(worker.pid)
+            if is_at_work(child)
+        ]
+        if not candidates:
+            return False
+        try:
+            blow(*self._dice.choice(candidates))
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _tired(self) -> bool:
+        query = select(col(Experiment.id)).where(
+            col(Experiment.deaths) >= MOST_DEATHS, col(Experiment.state) == State.RUNNING
+        )
+        return self._read(query) != []
+
+    def _freeze(self, _worker: int, child: int) -> None:
+        os.kill(child, signal.SIGSTOP)
+        self._thaw.append((time.monotonic() + self.settings.lease_seconds + 3.0, child))
+
+    def _let_thaw(self) -> None:
+        for entry in [entry for entry in self._thaw if entry[0] < time.monotonic()]:
+            self._thaw.remove(entry)
+            with contextlib.suppress(ProcessLookupError):  # a watchdog or another fault was quicker
+                os.kill(entry[1], signal.SIGCONT)
+
+    def _kill_broker(self) -> bool:
+        pid = int((self.settings.home / "broker.pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        while self._broker.answers():
+            time.sleep(0.05)
+        self._broker.start()
+        return True
+
+    def _lock(self) -> bool:
+        """An outsider holds the database."""
+        try:
+            with self._database.write() as session:
+                if not self.settings.database.startswith("sqlite"):
+                    session.execute(text("LOCK TABLE experiment IN ACCESS EXCLUSIVE MODE"))
+                time.sleep(LOCK_SECONDS)
+        except DBAPIError:
+            return False
+        return True
+
+    def _damage(self) -> bool:
+        files = self._checkpoint_files()
+        if not files:
+            return False
+        path, kind = self._dice.choice(files), self._dice.randrange(3)
+        try:
+            content = path.read_bytes()
+            if kind == 0:
+                path.unlink()
+            elif kind == 1:
+                path.write_bytes(content[: len(content) // 2])
+            else:
+                place = self._dice.randrange(len(content))
+                path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        except (FileNotFoundError, ValueError):  # pruned meanwhile, or empty
+            return False
+        return True
+
+    def _checkpoint_files(self) -> list[Path]:
+        return sorted(path for path in checkpoint_root(self.settings).rglob("*") if path.is_file())
+
+    def _fill(self) -> bool:
+        """Not a byte is left beside the checkpoints for a while."""
+        ballast = checkpoint_root(self.settings) / "ballast"
+        with contextlib.suppress(OSError), ballast.open("wb") as file:  # until there is no space left
+            while True:
+                file.write(bytes(1 << 20))
+        time.sleep(LOCK_SECONDS)
+        ballast.unlink()
+        return True
+
+    # -- the processes --------------------------------------------------------------------------------------------
+
+    def _keep_workers(self) -> None:
+        self._workers = [worker for worker in self._workers if worker.poll() is None]
+        while len(self._workers) < self.plan.workers:
+            worker = subprocess.Popen(
+                fedarena("worker"),
+                env=environment(self.settings),
+                cwd=ROOT,
+                stdout=self._log,
+                stderr=self._log,
+                start_new_session=True,
+            )
+            self._workers.append(worker)
+            self._groups.add(worker.pid)
+
+    def _end_everything(self) -> None:
+        for _, child in self._thaw:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGCONT)
+        for group in self._groups:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        for worker in self._workers:
+            worker.wait()
+        if not self.settings.broker_url:
+            self._broker.stop()
+        self._log.close()
+
+    # -- the store ------------------------------------------------------------------------------------------------
+
+    def _states(self, ids: list[str]) -> list[str]:
+        found = dict(self._read(select(col(Experiment.id), col(Experiment.state))))
+        return [found[key].value for key in ids]
+
+    def _all_ended(self, ids: list[str]) -> bool:
+        return all(State(state).is_finished() for state in self._states(ids))
+
+    def _read(self, query: Any) -> list[Any]:
+        with self._database.read() as session:
+            return list(session.execute(query).all())
+
+
+def specs(plan: Plan) -> list[dict[str, Any]]:
+    """Different methods and seeds; a round takes some hundredths of a second."""
+    return [
+        {
+            "rounds": plan.rounds,
+            "algorithm": ALGORITHMS[number % len(ALGORITHMS)],
+            "clients": 4,
+            "participation": 0.5,
+            "seed": number,
+        }
+        for number in range(plan.experiments)
+    ]
+
+
+def undisturbed(plan: Plan) -> Iterator[list[dict[str, Any]]]:
+    """The records of the same experiments, run in this process without faults."""
+    for spec in specs(plan):
+        yield [record.without_times() for record in Run(ExperimentSpec.parse(spec_with(**spec))).rounds()]
+
+
+def stored(database: Database, key: str) -> list[dict[str, Any]]:
+    with database.read() as session:
+        found = rounds.after(session, key)
+    return [{name: value for name, value in row.items() if name not in rounds.TIMES} for row in found]
+
+
+def fences_in_order_of_commit(database: Database, key: str) -> list[int]:
+    query = select(col(Round.fence)).where(col(Round.experiment) == key).order_by(col(Round.seq))
+    with database.read() as session:
+        return list(session.scalars(query))
+
+
+def checkpoint_root(settings: Settings) -> Path:
+    return settings.checkpoint_folder("any").parent
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def is_at_work(pid: int) -> bool:
+    """A pool child with torch in memory has claimed something."""
+    try:
+        return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
