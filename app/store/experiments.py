@@ -107,6 +107,12 @@ def counts(session: Session) -> dict[State, int]:
     return dict(rows.all())
 
 
+def counts_by_algorithm(session: Session) -> dict[str, int]:
+    """How many experiments each method has."""
+    rows = session.execute(select(col(Experiment.algorithm), func.count()).group_by(col(Experiment.algorithm)))
+    return dict(rows.all())
+
+
 def _due() -> ColumnElement[bool]:
     """Queued and its time has come, or left behind by a worker that stopped renewing its lease."""
     waiting = and_(col(Experiment.state) == State.QUEUED, col(Experiment.start_after) <= now())
@@ -378,3 +384,26 @@ def _stamp(session: Session, experiment: str) -> None:
         .values(seq=number, state_seq=number)
         .execution_options(synchronize_session=False)
     )
+
+
+def best_by_dataset(session: Session, algorithm: str) -> list[Experiment]:
+    """The experiment of a method with the highest accuracy on each data set, best known sets first."""
+    highest = (
+        select(col(Experiment.dataset), func.max(col(Experiment.best_accuracy)).label("best"))
+        .where(col(Experiment.algorithm) == algorithm, col(Experiment.best_accuracy).is_not(None))
+        .group_by(col(Experiment.dataset))
+        .subquery()
+    )
+    query = (
+        select(Experiment)
+        .join(
+            highest,
+            and_(col(Experiment.dataset) == highest.c.dataset, col(Experiment.best_accuracy) == highest.c.best),
+        )
+        .where(col(Experiment.algorithm) == algorithm)
+        .order_by(col(Experiment.dataset), col(Experiment.id))
+    )
+    first: dict[str, Experiment] = {}
+    for row in session.scalars(query):
+        first.setdefault(row.dataset, row)
+    return list(first.values())

@@ -204,3 +204,30 @@ def test_nothing_is_loaded_from_another_host() -> None:
     own = [*TEMPLATES.glob("*.html"), *(STATIC / "js").rglob("*.js"), *(STATIC / "css").glob("*.css")]
     texts = {path.name: path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "") for path in own}
     assert [name for name, text in texts.items() if re.search(r"https?://\w", text)] == []
+
+
+def test_every_method_is_listed_and_has_a_page_with_its_equations(client: TestClient) -> None:
+    listed = client.get("/methods").text
+    for method in client.get("/api/catalog").json()["algorithms"]:
+        assert f'href="/methods/{method["id"]}"' in listed
+        page = client.get(f"/methods/{method['id']}")
+        assert page.status_code == 200
+        assert "<math>" in page.text
+    assert client.get("/methods/nothing").status_code == 404
+
+
+def test_a_method_shows_what_was_measured_and_what_is_published(app: FastAPI, client: TestClient) -> None:
+    experiment = store(app, algorithm={"name": "pfedafm"}, name="mine")
+    store_round(app, 0.25)
+    with app.state.database.write() as session:
+        row = experiments.get(session, experiment)
+        row.best_accuracy, row.best_round = 0.875, 2
+    html = client.get("/methods/pfedafm").text
+    assert f'href="/experiments/{experiment}">mine</a>' in html
+    assert "87.5" in html
+    assert 'id="pfedafm/table-2/pfedafm/cifar10/cnn-1/n10/accuracy"' in html
+
+
+def test_the_cost_of_a_method_is_told_for_the_reference(client: TestClient) -> None:
+    assert client.get("/methods/standalone/cost.json").json()["cost"]["bytes_up"] == 0
+    assert client.get("/methods/fedavg/cost.json").json()["cost"]["bytes_up"] > 0
