@@ -24,6 +24,9 @@ class Settings(BaseSettings):
     broker_url: str = Field("", description="Celery broker URL; empty: the embedded broker inside HOME")
     host: str = Field("127.0.0.1", description="Address the web server binds to; only loopback is accepted")
     port: int = Field(8765, ge=0, le=65_535, description="Port of the web server; the next free one when it is taken")
+    storage_url: str = Field(
+        "", description="Folder or fsspec URL of artifacts and checkpoints that hosts share; empty: HOME/storage"
+    )
     data: Path | None = Field(None, description="Folder with the data sets; empty: HOME/data")
     device: str = Field(
         "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where to train: auto, cpu, cuda or cuda:N"
@@ -60,6 +63,11 @@ class Settings(BaseSettings):
     def database(self) -> str:
         """The URL in use."""
         return self.database_url or f"sqlite:///{self.home / 'fedarena.db'}"
+
+    @property
+    def storage(self) -> str:
+        """The folder or URL in use."""
+        return self.storage_url or str(self.home / "storage")
 
     @property
     def data_root(self) -> Path:

@@ -15,15 +15,15 @@ from engine.data.partition import PartitionError
 from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.frozen import Frozen
 from engine.headers import Header, header
-from engine.models import FAMILIES, build, count
+from engine.models import FAMILIES, build
 from engine.models import check as check_architecture
+from engine.models.sizes import CLASSES, SHAPE, sizes
 from engine.rehearsal import Estimate, RoundCost, rehearse
 from engine.run import set_up
 from engine.spec import PRESETS, ExperimentSpec, Problem, SpecError
 
 __all__ = ["Estimate", "Header", "RoundCost", "catalogue", "check", "estimate", "method_header", "preview_partition"]
 
-_COUNTED_AT = {"shape": (3, 32, 32), "classes": 10}
 _REHEARSING = Lock()  # one after the other: the cores belong to the workers
 
 
@@ -58,7 +58,7 @@ def catalogue(data_root: Path | None) -> dict[str, Any]:
                 "id": family.name,
                 "title": family.title,
                 "feature_dim": family.feature_dim,
-                "members": [{"id": member, **_parameters(member, family.feature_dim)} for member in family.members],
+                "members": [{"id": member, **sizes(member, family.feature_dim)} for member in family.members],
             }
             for family in FAMILIES.values()
         ],
@@ -148,17 +148,9 @@ def _members(union: Any) -> list[tuple[str, type[Frozen]]]:
 
 
 @lru_cache(maxsize=256)
-def _parameters(architecture: str, feature_dim: int | None) -> dict[str, int]:
-    with torch.device("meta"):
-        model = build(architecture, feature_dim=feature_dim, **_COUNTED_AT)  # type: ignore[arg-type]
-    (body, body_buffers), (head, _) = count(model.body), count(model.head)
-    return {"parameters": body + head, "body_parameters": body, "head_parameters": head, "buffers": body_buffers}
-
-
-@lru_cache(maxsize=256)
 def _normalises_batches(architecture: str) -> bool:
     with torch.device("meta"):
-        model = build(architecture, **_COUNTED_AT)  # type: ignore[arg-type]
+        model = build(architecture, SHAPE, CLASSES)
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 

@@ -2,8 +2,9 @@
 
 One safetensors file holds the server, one each client that has taken part; a manifest names them all with their
 checksums and carries its own in its name. Only clients that changed since the last checkpoint are written. A file
-appears under its final name complete or not at all: temporary name, fsync, rename, fsync of the folder. Round and
-writer stand in every name, so a writer that lost its lease can never overwrite the files of its successor.
+appears under its final name complete or not at all: temporary name, fsync, rename, fsync of the folder. The manifest
+comes after all files it names are there; these are written first and synced together, because the disk is quicker that
+way. Round and writer stand in every name, so a writer that lost its lease can never overwrite its successor's files.
 """
 
 import hashlib
@@ -63,6 +64,7 @@ class Checkpoints:
         self.writer = writer
         self.keep = keep
         self._written: dict[int, dict[str, Any]] = {}  # client to the entry of its newest file
+        self._unsynced: list[str] = []  # final names of files that still have their temporary one
 
     def save(self, run: Run) -> Saved:
         """Write what changed and a manifest that names everything."""
@@ -75,18 +77,21 @@ class Checkpoints:
             for group, tensors in run.server.groups.items()
             for name, tensor in contiguous(tensors).items()
         }
+        server_entry = self._write(f"server-round-{number}", to_bytes(server))
+        self._settle()
         manifest = {
             "format": FORMAT,
             "round": number,
             "fingerprint": run.spec.fingerprint(),
             "environment": run.environment,
-            "server": self._write(f"server-round-{number}", to_bytes(server)),
+            "server": server_entry,
             "groups": list(run.server.groups),
             "clients": {str(client): entry for client, entry in sorted(self._written.items())},
         }
         content = json.dumps(manifest, separators=(",", ":")).encode()
         digest = hashlib.sha256(content).hexdigest()
         entry = self._write(f"manifest-round-{number:06d}-{digest}", content, ".json")
+        self._settle()
         return Saved(entry["file"], digest, number)
 
     def load(self, manifest: str, sha256: str) -> Snapshot:
@@ -147,19 +152,20 @@ class Checkpoints:
         return sorted(self.folder.glob("manifest-round-*.json"), reverse=True)
 
     def _write(self, stem: str, content: bytes, suffix: str = ".safetensors") -> dict[str, Any]:
+        """Nothing counts before _settle()."""
         name = f"{stem}-writer-{self.writer}{suffix}"
-        temporary = self.folder / f"{name}.tmp"
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self.folder / name)
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        (self.folder / f"{name}.tmp").write_bytes(content)
+        self._unsynced.append(name)
         return {"file": name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+    def _settle(self) -> None:
+        """Bring what was written to the disk and give it its name."""
+        for name in self._unsynced:
+            temporary = self.folder / f"{name}.tmp"
+            _sync(temporary)
+            temporary.rename(self.folder / name)
+        self._unsynced.clear()
+        _sync(self.folder)
 
     def _read(self, entry: Mapping[str, Any]) -> bytes:
         path = self.folder / Path(entry["file"]).name
@@ -170,6 +176,39 @@ class Checkpoints:
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
             raise CheckpointDamaged(f"{path.name} does not have the checksum its manifest gives")
         return content
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Budget:
+    """Says after which rounds to write, so that the sum of all checkpoints stays within a share of the run's time.
+
+    The last round is written whatever it costs. What that will probably be is set aside from the beginning; what is
+    left of the share is spent evenly.
+    """
+
+    def __init__(self, clients: int, cohort: int) -> None:
+        self._clients = clients
+        self._idle = 1 - cohort / clients  # probability that a client does not take part in a round
+        self._spent = self._per_file = 0.0
+
+    def allows(self, *, done: int, to_come: int, changed: int, seconds: float) -> bool:
+        """Whether to write now: after so many rounds and seconds of this process, with so many clients changed."""
+        part = done / (done + to_come)
+        will_change = self._clients * (1 - self._idle**to_come) if changed else 0  # expected, between now and the end
+        last_one = self._per_file * (1 + will_change)
+        allowance = LARGEST_SHARE * seconds - part * last_one  # part × (5 % of the whole run - the last one)
+        return self._spent + self._per_file * (1 + changed) <= allowance
+
+    def book(self, changed: int, seconds: float) -> None:
+        self._spent += seconds
+        self._per_file = seconds / (1 + changed)  # the server's file counts as one more
 
 
 def rounds_with_checkpoints(
@@ -185,18 +224,16 @@ def rounds_with_checkpoints(
     checkpoint counts.
     """
     started = time.perf_counter()
-    spent = seconds_per_client = 0.0
-    for record in run.rounds():
+    budget = Budget(run.spec.clients, run.setup.cohort)
+    for done, record in enumerate(run.rounds(), start=1):
         now = time.perf_counter()
-        changed = run.changed_clients + 1  # the server's file counts as one more
+        changed, to_come = run.changed_clients, run.spec.rounds - record.round
         if every is not None:
             due = record.round % every == 0
         else:
-            due = spent + seconds_per_client * changed <= LARGEST_SHARE * (now - started)
+            due = budget.allows(done=done, to_come=to_come, changed=changed, seconds=now - started)
         saved = None
-        if record.round > 0 and (due or record.round == run.spec.rounds or is_last()):
+        if record.round > 0 and (due or to_come == 0 or is_last()):
             saved = checkpoints.save(run)
-            seconds = time.perf_counter() - now
-            spent += seconds
-            seconds_per_client = seconds / changed
+            budget.book(changed, time.perf_counter() - now)
         yield record, saved

@@ -13,6 +13,7 @@ from engine import rng
 from engine.algorithm import Client
 from engine.cost import Meter, Price
 from engine.data.samples import Samples
+from engine.descent import SGD, Group
 
 Objective = Callable[[Tensor, Tensor], Tensor]
 """Images (B, C, H, W) and labels (B,) to the loss of the batch."""
@@ -87,17 +88,16 @@ def fit(
     _assign_roles(client, [unit.module for unit in units], [*through, *forward])
     parameters = [list(unit.module.parameters()) for unit in units]
     limits = [training.clip if unit.clip is None else unit.clip for unit in units]
-    optimiser = torch.optim.SGD(
+    optimiser = SGD(
         [
-            {
-                "params": own,
-                "lr": training.lr if unit.lr is None else unit.lr,
-                "momentum": training.momentum if unit.momentum is None else unit.momentum,
-                "weight_decay": training.weight_decay if unit.weight_decay is None else unit.weight_decay,
-            }
+            Group(
+                own,
+                lr=training.lr if unit.lr is None else unit.lr,
+                momentum=training.momentum if unit.momentum is None else unit.momentum,
+                weight_decay=training.weight_decay if unit.weight_decay is None else unit.weight_decay,
+            )
             for unit, own in zip(units, parameters, strict=True)
         ],
-        lr=training.lr,
         fused=True,
     )
     priced = [
@@ -123,7 +123,7 @@ def fit(
                 flops_per_sample = reading.flops // len(labels)
             else:
                 loss = objective(images, labels)
-            optimiser.zero_grad(set_to_none=True)
+            optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             for own, limit in zip(parameters, limits, strict=True):
                 if limit is not None and limit < math.inf:
@@ -175,23 +175,25 @@ def server_fit(
     update: nn.Module,
     through: Sequence[nn.Module] = (),
     lr: float,
-    optimiser: type[torch.optim.SGD] | type[torch.optim.Adam] = torch.optim.SGD,
+    optimiser: type[torch.optim.Optimizer] | None = None,
     round: int,
 ) -> int:
     """Train a module of the server, one step a batch, and return the FLOPs.
 
-    The optimiser is new in every call and has neither momentum, decay nor clipping. `through` as in fit().
+    The optimiser, SGD unless another one is named, is new in every call and has neither momentum, decay nor clipping.
+    `through` as in fit().
     """
     for module in through:
         module.eval().requires_grad_(False)
     update.train().requires_grad_(True)
-    steps = optimiser(update.parameters(), lr=lr)
+    weights = list(update.parameters())
+    steps = SGD([Group(weights, lr)]) if optimiser is None else optimiser(weights, lr=lr)  # type: ignore[call-arg]
     loss = torch.zeros(())
     priced = [(update, Price.UPDATE), *((module, Price.THROUGH) for module in through)]
     with Meter().watch(priced) as reading:
         for batch in batches:
             loss = objective(*batch)
-            steps.zero_grad(set_to_none=True)
+            steps.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             steps.step()
     if not math.isfinite(last := loss.item()):

@@ -1,9 +1,11 @@
-"""Writes the tables of the documentation from the code; `--check` only says whether they are current.
+"""Writes the tables of the documentation and the table of the networks' sizes from the code.
 
-A table stands between <!-- table: NAME --> and <!-- end -->; everything around it is written by hand.
+A table stands between <!-- table: NAME --> and <!-- end -->; everything around it is written by hand. With `--check`
+nothing is written: it says whether the pages are current.
 """
 
 import argparse
+import json
 import re
 import sys
 import typing
@@ -18,6 +20,7 @@ from app.config import Settings
 from engine.algorithms import REGISTRY
 from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.models import FAMILIES
+from engine.models.sizes import FILE, all_counted
 from engine.records import Headline, RoundRecord
 from engine.spec import EvaluationSpec, ExperimentSpec, ModelsSpec, TrainingSpec
 
@@ -203,6 +206,9 @@ def main() -> int:
             stale.append(page)
             if not check:
                 path.write_text(after, encoding="utf-8")
+    if not check:
+        lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in all_counted().items())
+        FILE.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     for page in stale:
         sys.stdout.write(f"{page} {'is out of date: make docs' if check else 'written'}\n")
     return 1 if check and stale else 0

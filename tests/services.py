@@ -17,6 +17,7 @@ import httpx
 import pytest
 import uvicorn
 from sqlalchemy import Connection, create_engine, text
+from sqlmodel import SQLModel
 
 from app.config import Settings
 from app.main import create_app
@@ -208,7 +209,7 @@ def postgres_store(postgres_server: str) -> Iterator[str]:
 def _empty(url: str) -> None:
     store = Database(url)
     with store.write() as session:
-        session.execute(text("TRUNCATE experiment, round, worker, lease, idempotency_key"))
+        session.execute(text(f"TRUNCATE {', '.join(sorted(set(SQLModel.metadata.tables) - {'counter'}))}"))
         session.execute(text("UPDATE counter SET value = 0"))
     store.close()
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.source import PACKAGES, ROOT, files, imports, inside, modules, shown, tree
 
-SHARED = ("app.config", "app.errors", "app.events", "app.queue", "app.security", "app.store")
+SHARED = ("app.config", "app.errors", "app.events", "app.queue", "app.security", "app.storage", "app.store")
 ENGINE_DOOR = ("engine.spec", "engine.records", "engine.catalogue")
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -18,6 +18,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app.security": ("app.config", "app.errors"),
     "app.store": ("app.store", "app.config", "engine.spec", "engine.records"),
     "app.queue": ("app.config",),
+    "app.storage": (),
     "app.events": ("app.config", "app.store", "engine.records"),
     "app.reconciler": ("app.config", "app.events", "app.queue", "app.store"),
     "app.client": (),
@@ -43,6 +44,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "app.config",
         "app.events",
         "app.queue",
+        "app.storage",
         "app.store",
         "engine.records",
         "engine.run",

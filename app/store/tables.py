@@ -2,7 +2,21 @@
 
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, Double, Enum, ForeignKey, Index, Integer, String, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Enum,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Text,
+    UniqueConstraint,
+    false,
+)
 from sqlmodel import Field, SQLModel
 
 from app.store.states import State
@@ -25,6 +39,7 @@ class Experiment(SQLModel, table=True):
         Index("ix_experiment_due", "state", "priority", "place"),
         Index("ix_experiment_state_seq", "state_seq"),
         Index("ix_experiment_fingerprint", "fingerprint"),
+        Index("ix_experiment_sweep", "sweep"),
     )
 
     id: str = Field(sa_column=Column(String(26), primary_key=True))
@@ -53,6 +68,20 @@ class Experiment(SQLModel, table=True):
     place: int = Field(sa_column=Column(BigInteger, nullable=False))
     """Order among experiments of one priority."""
     start_after: float = Field(default=0.0, sa_column=Column(Double, nullable=False))
+    window_from: int | None = Field(default=None, sa_column=Column(Integer))
+    """Runs only from this minute of the day (UTC) to `window_to`; null: at any time."""
+    window_to: int | None = Field(default=None, sa_column=Column(Integer))
+    sweep: str | None = Field(default=None, sa_column=Column(String(26)))
+    cell: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    """The swept fields and their values, the seed apart; null outside a sweep."""
+    retry_of: str | None = Field(default=None, sa_column=Column(String(26)))
+    """The experiment that this one repeats because it ended badly."""
+    stop: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    """The rule that may end it before its last round."""
+    stopped_by: str | None = Field(default=None, sa_column=Column(Text))
+    """Which rule ended it, in words; null: it ran all its rounds."""
+    deleted_at: float | None = Field(default=None, sa_column=Column(Double))
+    """Marked for deletion: hidden everywhere, and its files may be removed later."""
 
     fence: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
     """Grows with every claim; a worker that holds an older number may not write."""
@@ -63,6 +92,10 @@ class Experiment(SQLModel, table=True):
     """Workers that died on it since the last new round."""
     cancel: bool = Field(default=False, sa_column=Column(Boolean, nullable=False))
     cancel_at: float | None = Field(default=None, sa_column=Column(Double))
+    pause: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
+    """The worker is asked to give it back as paused after the present round."""
+    hold: str | None = Field(default=None, sa_column=Column(Text))
+    """Why it is paused."""
 
     rounds: int = Field(sa_column=Column(Integer, nullable=False))
     next_round: int = Field(default=0, sa_column=Column(Integer, nullable=False))
@@ -110,6 +143,85 @@ class Round(SQLModel, table=True):
     seq: int = Field(sa_column=Column(BigInteger, nullable=False))
 
 
+class Sweep(SQLModel, table=True):
+    """Many experiments from one document. Where it stands follows from its experiments."""
+
+    __tablename__: ClassVar[str] = "sweep"
+
+    id: str = Field(sa_column=Column(String(26), primary_key=True))
+    name: str | None = Field(default=None, sa_column=Column(String(200)))
+    notes: str = Field(default="", sa_column=Column(Text, nullable=False))
+    document: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    """What was submitted: base, grid, zip, list, seeds, exclude."""
+    reused: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    """Experiments that were there already and count as its own."""
+    webhook: str | None = Field(default=None, sa_column=Column(Text))
+    notified_at: float | None = Field(default=None, sa_column=Column(Double))
+    created_at: float = Field(sa_column=Column(Double, nullable=False))
+    deleted_at: float | None = Field(default=None, sa_column=Column(Double))
+
+
+class Delivery(SQLModel, table=True):
+    """A message to a webhook, kept until it arrived or was given up."""
+
+    __tablename__: ClassVar[str] = "delivery"
+    __table_args__ = (Index("ix_delivery_next_try", "next_try"),)
+
+    id: str = Field(sa_column=Column(String(26), primary_key=True))
+    sweep: str | None = Field(default=None, sa_column=Column(String(26)))
+    experiment: str | None = Field(default=None, sa_column=Column(String(26)))
+    event: str = Field(sa_column=Column(String(32), nullable=False))
+    url: str = Field(sa_column=Column(Text, nullable=False))
+    body: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    attempts: int = Field(default=0, sa_column=Column(Integer, nullable=False))
+    next_try: float | None = Field(default=None, sa_column=Column(Double))
+    """Null: it arrived, or was given up."""
+    delivered_at: float | None = Field(default=None, sa_column=Column(Double))
+    error: str | None = Field(default=None, sa_column=Column(Text))
+    created_at: float = Field(sa_column=Column(Double, nullable=False))
+
+
+class Artifact(SQLModel, table=True):
+    """A file made from an experiment: enhanced images, features, trained networks."""
+
+    __tablename__: ClassVar[str] = "artifact"
+    __table_args__ = (UniqueConstraint("experiment", "kind", "key", name="uq_artifact_key"),)
+
+    id: str = Field(sa_column=Column(String(26), primary_key=True))
+    experiment: str = Field(sa_column=Column(String(26), ForeignKey("experiment.id"), nullable=False))
+    kind: str = Field(sa_column=Column(String(32), nullable=False))
+    key: str = Field(default="", sa_column=Column(String(64), nullable=False))
+    """Tells artifacts of one kind apart: a hash of the parameters, or empty where there are none."""
+    parameters: dict[str, Any] = Field(default_factory=dict, sa_column=Column(JSON, nullable=False))
+    state: str = Field(sa_column=Column(String(16), nullable=False))
+    """wanted, running, ready or failed."""
+    error: str | None = Field(default=None, sa_column=Column(Text))
+    media_type: str | None = Field(default=None, sa_column=Column(String(100)))
+    file: str | None = Field(default=None, sa_column=Column(String(200)))
+    """Its name in the storage."""
+    sha256: str | None = Field(default=None, sa_column=Column(String(64)))
+    bytes: int | None = Field(default=None, sa_column=Column(BigInteger))
+    fence: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    owner: str | None = Field(default=None, sa_column=Column(String(200)))
+    lease: float | None = Field(default=None, sa_column=Column(Double))
+    attempts: int = Field(default=0, sa_column=Column(Integer, nullable=False))
+    requested_at: float = Field(sa_column=Column(Double, nullable=False))
+    ready_at: float | None = Field(default=None, sa_column=Column(Double))
+
+
+class LogLine(SQLModel, table=True):
+    """What a worker said while it ran an experiment; the newest lines are kept."""
+
+    __tablename__: ClassVar[str] = "log_line"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    experiment: str = Field(sa_column=Column(String(26), ForeignKey("experiment.id"), primary_key=True))
+    number: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
+    at: float = Field(sa_column=Column(Double, nullable=False))
+    level: str = Field(sa_column=Column(String(16), nullable=False))
+    text: str = Field(sa_column=Column(Text, nullable=False))
+
+
 class Worker(SQLModel, table=True):
     """A process that runs experiments, as long as it is seen."""
 
@@ -122,6 +234,8 @@ class Worker(SQLModel, table=True):
     slots: int = Field(sa_column=Column(Integer, nullable=False))
     started_at: float = Field(sa_column=Column(Double, nullable=False))
     last_seen: float = Field(sa_column=Column(Double, nullable=False))
+    report: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    """What it said of itself when it was last seen: memory, rounds a minute, versions."""
 
 
 class Counter(SQLModel, table=True):

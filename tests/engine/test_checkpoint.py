@@ -1,12 +1,15 @@
 """Interrupted anywhere and resumed, a run gives the same bits."""
 
+import itertools
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from engine import rng
 from engine.algorithms import REGISTRY
-from engine.checkpoint import CheckpointDamaged, Checkpoints, rounds_with_checkpoints
+from engine.checkpoint import Budget, CheckpointDamaged, Checkpoints, rounds_with_checkpoints
 from engine.records import RoundRecord
 from engine.run import Run
 from tests.engine.conftest import SpecMaker, records_of, same_results
@@ -148,3 +151,70 @@ def test_clients_on_disk_reach_the_checkpoint(small_spec: SpecMaker, tmp_path: P
     snapshot = Checkpoints(tmp_path).newest(spec.fingerprint())
     records += records_of(spec, resume_from=snapshot, state_budget_bytes=1)
     assert same_results(records, records_of(spec))
+
+
+@pytest.mark.parametrize("rounds", [24, 200, 1000])
+@pytest.mark.parametrize("seconds_per_file", [0.001, 0.02, 0.03])
+@pytest.mark.parametrize(("clients", "cohort", "round_seconds"), [(100, 10, 3.0), (10, 10, 3.0), (1000, 10, 3.0)])
+def test_all_checkpoints_together_cost_five_per_cent_if_the_last_one_allows_it(
+    rounds: int, seconds_per_file: float, clients: int, cohort: int, round_seconds: float
+) -> None:
+    budget = Budget(clients, cohort)
+    seconds = spent = 0.0
+    changed: set[int] = set()
+    written = []
+    for number in range(1, rounds + 1):
+        seconds += round_seconds
+        changed |= set(rng.numpy_generator(0, "cohort", number).permutation(clients)[:cohort].tolist())
+        to_come = rounds - number
+        if to_come == 0 or budget.allows(done=number, to_come=to_come, changed=len(changed), seconds=seconds):
+            cost = seconds_per_file * (1 + len(changed))
+            budget.book(len(changed), cost)
+            seconds += cost
+            spent += cost
+            written.append(number)
+            changed.clear()
+    last_alone = seconds_per_file * (1 + clients * (1 - (1 - cohort / clients) ** rounds))
+    first = seconds_per_file * (1 + cohort)  # written to learn what a file costs
+    assert spent <= max(0.05 * seconds, last_alone) + first
+    if rounds == 1000 and clients <= 100:
+        assert max(late - early for early, late in itertools.pairwise(written)) < rounds / 10
+
+
+def test_the_manifest_appears_only_after_every_file_it_names(
+    small_spec: SpecMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill at any instant: every rename is one, and before each of them what is there must be readable."""
+    spec = small_spec(rounds=2)
+    rename, seen = Path.rename, []
+
+    def checked(self: Path, target: Path) -> Path:
+        snapshot = Checkpoints(tmp_path).newest(spec.fingerprint())
+        seen.append(None if snapshot is None else snapshot.round)
+        if target.name.startswith("manifest"):
+            assert not [path for path in tmp_path.glob("*.tmp") if path != self]
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", checked)
+    run_until(Run(spec), Checkpoints(tmp_path), stop_after=2)
+    assert seen == [None] * 5 + [1] * 5  # three clients, the server and the manifest, twice
+
+
+def test_everything_is_synced_before_it_gets_its_name(
+    small_spec: SpecMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    fsync, rename = os.fsync, Path.rename
+
+    def noted(descriptor: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    def checked(self: Path, target: Path) -> Path:
+        assert self.name in synced
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Path, "rename", checked)
+    run_until(Run(small_spec(rounds=1)), Checkpoints(tmp_path), stop_after=1)
+    assert tmp_path.name in synced

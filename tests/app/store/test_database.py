@@ -4,17 +4,21 @@ import logging
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import text
+from sqlalchemy import column, insert, table, text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import SQLModel
 
 from app.store import database as database_module
 from app.store.database import Database, DatabaseUnusable
-from app.store.migrate import migrate
+from app.store.migrate import alembic_config, migrate
+from app.store.states import State
+from app.store.tables import Experiment
 from tests.services import postgres_database, submit
 
 
@@ -115,6 +119,35 @@ def test_a_newer_schema_is_refused_and_left_alone(sqlite_database: Database) -> 
         migrate(sqlite_database)
     with sqlite_database.read() as session:
         assert session.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "9999"
+
+
+def test_a_store_of_the_first_schema_keeps_its_experiments(home: Path) -> None:
+    store = Database(f"sqlite:///{home / 'old.db'}")
+    config = alembic_config()
+    with store.engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.commit()
+    submitted = experiment_values()
+    with store.engine.begin() as connection:
+        first = table("experiment", *(column(name) for name in submitted))
+        connection.execute(insert(first).values(submitted))
+    migrate(store)
+    with store.read() as session:
+        row = session.get(Experiment, submitted["id"])
+        assert row is not None
+        assert (row.state, row.pause, row.sweep, row.deleted_at) == (State.QUEUED, False, None, None)
+    store.close()
+    assert len(list(home.glob("old-before-0001-*.db"))) == 1
+
+
+def experiment_values() -> dict[str, Any]:
+    """A row as the first schema had it."""
+    empty = dict.fromkeys(("priority", "start_after", "fence", "attempts", "deaths", "next_round", "seconds"), 0)
+    flags = {"mixed_environment": False, "bit_identical": True, "cancel": False}
+    texts = {"tags": "[]", "notes": "", "algorithm": "standalone", "dataset": "digits", "spec": "{}", "totals": "{}"}
+    numbers = {"created_at": 1.0, "place": 1, "rounds": 3, "seq": 1, "state_seq": 1}
+    return {"id": "0" * 26, "fingerprint": "f" * 64, "state": "queued", **empty, **flags, **texts, **numbers}
 
 
 def race(url: str) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from engine.algorithm import ServerState, Upload
 from engine.algorithms.scaffold import control
+from engine.descent import SGD
 from engine.parts import Shadow
 from engine.run import Run
 from engine.tree import join_groups, split_groups
@@ -61,14 +62,14 @@ def test_weights_by_samples_without_control_are_fedavg(small_spec: SpecMaker) ->
 def test_a_client_keeps_the_mean_of_its_gradients(small_spec: SpecMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     """g with clipping and weight decay, before the correction: seen by the optimiser minus c - c_i = 0 in round 1."""
     seen: list[dict[str, torch.Tensor]] = []
-    step = torch.optim.SGD.step
+    step = SGD.step
 
-    def recorded(self: torch.optim.SGD, *args: Any) -> Any:
-        [group] = self.param_groups
-        seen.append({str(i): p.grad + group["weight_decay"] * p.detach() for i, p in enumerate(group["params"])})
-        return step(self, *args)
+    def recorded(self: SGD) -> None:
+        [group] = self.groups
+        seen.append({str(i): p.grad + group.weight_decay * p.detach() for i, p in enumerate(group.parameters)})
+        step(self)
 
-    monkeypatch.setattr(torch.optim.SGD, "step", recorded)
+    monkeypatch.setattr(SGD, "step", recorded)
     training = {"epochs": 2, "batch_size": 8, "lr": 0.05, "weight_decay": 0.01, "clip": 0.5}
     for work in local_work(Run(small_spec("scaffold", training=training))):
         mean = {name: torch.stack([gradients[name] for gradients in seen]).mean(0) for name in seen[0]}

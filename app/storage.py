@@ -1,0 +1,82 @@
+"""The storage: files that workers on several hosts share, in a folder or in an object store."""
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from uuid import uuid4
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class Storage:
+    """Whole files under names like `artifacts/ID/features.json`; a file is there completely or not at all."""
+
+    def __init__(self, url: str) -> None:
+        """A path, or a URL that fsspec knows: `s3://bucket/folder` with s3fs installed."""
+        self._files, self._root = url_to_fs(url)
+        self._is_local = isinstance(self._files, LocalFileSystem)
+
+    def write(self, name: str, content: bytes) -> str:
+        """Returns the content's sha256."""
+        path = self._path(name)
+        if self._is_local:
+            _write_synced(Path(path), content)
+        else:
+            self._files.pipe_file(path, content)  # one put: an object store shows it whole or not at all
+        return hashlib.sha256(content).hexdigest()
+
+    def read(self, name: str) -> bytes:
+        """FileNotFoundError: there is no such file."""
+        content: bytes = self._files.cat_file(self._path(name))
+        return content
+
+    def exists(self, name: str) -> bool:
+        return bool(self._files.isfile(self._path(name)))
+
+    def remove(self, name: str) -> None:
+        """Nothing happens where there is no such file."""
+        if self.exists(name):
+            self._files.rm_file(self._path(name))
+
+    def names(self, folder: str) -> list[str]:
+        """The files directly inside a folder, in order; empty where there is no such folder."""
+        path = self._path(folder)
+        if not self._files.isdir(path):
+            return []
+        self._files.invalidate_cache(path)
+        found = self._files.ls(path, detail=True)
+        files = [Path(entry["name"]).name for entry in found if entry["type"] == "file"]
+        return sorted(f"{folder}/{name}" for name in files if not name.endswith(".tmp"))
+
+    def _path(self, name: str) -> str:
+        """No name leads out of the storage: parts are plain words."""
+        for part in name.split("/"):
+            if not _PART.fullmatch(part):
+                raise ValueError(
+                    f"a name in the storage is made of letters, digits, '.', '_' and '-', but got {name!r}"
+                )
+        return f"{self._root}/{name}"
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    """Temporary name, fsync, rename, fsync of the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{uuid4().hex}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
