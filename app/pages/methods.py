@@ -2,6 +2,7 @@
 
 import re
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from app.config import Settings
-from app.pages.equations import typeset
+from app.pages.equations import Run, typeset
 from app.pages.rendering import error_page, render
 from app.store import experiments, sequence
 from app.store.database import Database
@@ -91,6 +92,7 @@ def method_page(request: Request, name: str) -> Response:
         header=head,
         title=head.purpose.partition(": ")[2],
         equations=equations,
+        prose={"notes": _prose(head.notes), "readings": _prose(head.readings), "deviations": _prose(head.deviations)},
         parameters=[
             parameter(key, schema) for key, schema in method["parameters"]["properties"].items() if key != "name"
         ],
@@ -118,6 +120,12 @@ def _cost(name: str, data_root: Path) -> dict[str, Any]:
     if found is None:
         return {"cost": None, "reason": "it cannot be told in advance"}
     return {"cost": vars(found.round), "opening": vars(found.opening), "reason": ""}
+
+
+def _prose(text: str) -> list[tuple[list[Run], str]]:
+    """Letters inside sentences are set like those of the equations; a name in backquotes is a field."""
+    parts = text.replace("**", "").split("`")
+    return [(typeset(outside), name) for outside, name in zip_longest(parts[::2], parts[1::2], fillvalue="")]
 
 
 def parameter(key: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -84,14 +84,15 @@ def page(
     if before is not None:
         query = query.where(col(Experiment.id) < before)
     for word in search.split():
-        query = query.where(_mentions(word))
+        query = query.where(mentions(word))
     rows = list(session.scalars(query))
     more = len(rows) > limit
     rows = rows[:limit]
     return rows, rows[-1].id if more else None
 
 
-def _mentions(word: str) -> ColumnElement[bool]:
+def mentions(word: str) -> ColumnElement[bool]:
+    """Name, method, data set, id, fingerprint or a tag contains the word."""
     texts = (Experiment.name, Experiment.algorithm, Experiment.dataset, Experiment.id, Experiment.fingerprint)
     inside = [col(text).icontains(word, autoescape=True) for text in texts]
     return or_(*inside, cast(col(Experiment.tags), Text).icontains(word, autoescape=True))
