@@ -1,7 +1,8 @@
-"""The only door for the web: what can be chosen, whether a spec can run, and how a partition looks."""
+"""The only door for the web: what can be chosen, whether a spec can run, what it costs and how its partition looks."""
 
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, get_args
 
 import torch
@@ -13,11 +14,17 @@ from engine.data.datasets import DataError
 from engine.data.partition import PartitionError
 from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.frozen import Frozen
+from engine.headers import Header, header
 from engine.models import FAMILIES, build
 from engine.models import check as check_architecture
 from engine.models.sizes import CLASSES, SHAPE, sizes
+from engine.rehearsal import Estimate, RoundCost, rehearse
 from engine.run import set_up
 from engine.spec import PRESETS, ExperimentSpec, Problem, SpecError
+
+__all__ = ["Estimate", "Header", "RoundCost", "catalogue", "check", "estimate", "method_header", "preview_partition"]
+
+_REHEARSING = Lock()  # one after the other: the cores belong to the workers
 
 
 def catalogue(data_root: Path | None) -> dict[str, Any]:
@@ -37,6 +44,7 @@ def catalogue(data_root: Path | None) -> dict[str, Any]:
                 "heterogeneous": algorithm.method.heterogeneous,
                 "topologies": sorted(algorithm.topologies),
                 "parameters": algorithm.Params.model_json_schema(),
+                "presets": {preset: dict(values) for preset, values in algorithm.Params.preset_values.items()},
             }
             for name, algorithm in REGISTRY.items()
         ],
@@ -98,6 +106,23 @@ def check(spec: ExperimentSpec, data_root: Path | None) -> None:
     reason = algorithm(spec.algorithm, setup).why_not()
     if reason is not None:
         raise SpecError((Problem("algorithm.name", reason, spec.algorithm.name),))
+
+
+def method_header(name: str) -> Header:
+    """What a method's file says on top: equations, notes and deviations. KeyError: there is no such method."""
+    return header(REGISTRY[name])
+
+
+def estimate(spec: ExperimentSpec, data_root: Path | None) -> Estimate | None:
+    """What an average round costs; None where it cannot be told in advance. The same spec is rehearsed once."""
+    check(spec, data_root)
+    return _estimate(spec.model_copy(update={"name": None, "tags": (), "notes": ""}).model_dump_json(), data_root)
+
+
+@lru_cache(maxsize=512)
+def _estimate(spec: str, data_root: Path | None) -> Estimate | None:
+    with _REHEARSING:
+        return rehearse(ExperimentSpec.model_validate_json(spec), data_root)
 
 
 def preview_partition(spec: ExperimentSpec, data_root: Path | None) -> dict[str, Any]:

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app.doctor": ("app.config", "app.store", "engine.catalogue", "engine.vision"),
     "app.cli_data": ("app.config", "engine"),
     "app.api": ("app.api", *SHARED, *ENGINE_DOOR),
-    "app.pages": ("app.pages", *SHARED, *ENGINE_DOOR),
+    "app.pages": ("app.pages", "app.studies", *SHARED, *ENGINE_DOOR),
     "app.studies": ("app.studies", *SHARED, *ENGINE_DOOR),
     "app.main": (
         *SHARED,

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from app.api import catalog, events, experiments, health, rounds
+from app.api import catalog, estimate, events, experiments, health, labels, rounds
 from app.errors import Errors
 
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -18,8 +18,10 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 
 router = APIRouter(prefix="/api", responses=REFUSED)
 router.include_router(experiments.router)
+router.include_router(labels.router)
 router.include_router(rounds.router)
 router.include_router(events.router)
 router.include_router(catalog.router)
+router.include_router(estimate.router)
 
 health_router = health.router

@@ -1,7 +1,7 @@
 """Submit, list, look at and cancel experiments."""
 
 import logging
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -11,9 +11,10 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.services import SPEC_BODY, PostedSpec, Services, Using
 from app.errors import Errors, Refusal, not_found
-from app.store import experiments, idempotency, sequence
+from app.store import experiments, idempotency, listing, sequence
 from app.store.experiments import AlreadyFinished
 from app.store.idempotency import KeyReused
+from app.store.listing import Filter, Sort
 from app.store.states import State
 from app.store.views import ExperimentView, experiment_view
 from engine import catalogue
@@ -30,7 +31,8 @@ class ExperimentPage(BaseModel):
     """Newest first."""
 
     items: list[ExperimentView]
-    next: str | None = Field(description="Value of `before` for the next page; null on the last one")
+    next: str | None = Field(description="Value of `before` for the next page; null on the last one, and when sorted")
+    total: int = Field(description="How many match")
     seq: int = Field(description="Number of the last change contained; events after it are new")
 
 
@@ -108,16 +110,26 @@ def _find(session: Any, key: str, digest: str) -> dict[str, Any] | None:
 @router.get("/experiments", response_model=ExperimentPage)
 def list_experiments(
     use: Using,
-    state: Annotated[State | None, Query(description="Only experiments in this state")] = None,
-    search: Annotated[str, Query(max_length=200, description="Words in name, tags, algorithm, data set or id")] = "",
+    state: State | None = None,
+    algorithm: Annotated[str, Query(max_length=64)] = "",
+    dataset: Annotated[str, Query(max_length=64)] = "",
+    tag: Annotated[str, Query(max_length=50)] = "",
+    search: Annotated[str, Query(max_length=200, description="Words in name, tags, method, data set or id")] = "",
+    sort: Sort = Sort.CREATED,
+    order: Literal["down", "up"] = "down",
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    offset: Annotated[int, Query(ge=0, le=10_000_000, description="Leave out so many")] = 0,
     before: Annotated[str | None, Query(max_length=26, description="Only experiments older than this id")] = None,
 ) -> ExperimentPage:
-    """A page of experiments, newest first."""
+    """A page of experiments, newest first unless sorted otherwise."""
+    wanted = Filter(state, algorithm, dataset, tag, search, before)
     with use.database.read() as session:
         seq = sequence.current(session)
-        rows, following = experiments.page(session, state=state, search=search, limit=limit, before=before)
-        return ExperimentPage(items=[experiment_view(row) for row in rows], next=following, seq=seq)
+        rows = listing.find(session, wanted, sort=sort, descending=order == "down", limit=limit + 1, offset=offset)
+        total = listing.count(session, wanted)
+        following = rows[limit - 1].id if len(rows) > limit and sort is Sort.CREATED and order == "down" else None
+        items = [experiment_view(row) for row in rows[:limit]]
+    return ExperimentPage(items=items, next=following, total=total, seq=seq)
 
 
 @router.get("/experiments/{id}", responses=NOT_FOUND)

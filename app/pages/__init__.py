@@ -1,7 +1,11 @@
 """The HTML pages: thin routes that put the data of the first paint into a template."""
 
+from app.pages import methods, overview, routes
 from app.pages.assets import mount_static
 from app.pages.rendering import error_page
-from app.pages.routes import router
+
+router = routes.router
+router.include_router(overview.router)
+router.include_router(methods.router)
 
 __all__ = ["error_page", "mount_static", "router"]

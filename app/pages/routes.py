@@ -4,12 +4,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from sqlmodel import Session
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from app.config import Settings
 from app.pages.rendering import error_page, render
-from app.store import experiments, rounds, sequence
+from app.store import experiments, listing, rounds, sequence
 from app.store.database import Database
+from app.store.listing import Filter, Sort
 from app.store.states import State
 from app.store.tables import Experiment
 from app.store.views import experiment_view
@@ -42,21 +43,32 @@ def _seq(session: Session) -> int:
     return sequence.current(session)
 
 
-@router.get("/")
-def home() -> Response:
-    return RedirectResponse("/experiments")
-
-
 @router.get("/experiments")
-def list_page(request: Request, state: str = "", search: str = "") -> Response:
+def list_page(
+    request: Request,
+    state: str = "",
+    algorithm: str = "",
+    dataset: str = "",
+    tag: str = "",
+    search: str = "",
+    sort: str = Sort.CREATED,
+    order: str = "down",
+) -> Response:
     if state and state not in set(State):
         return error_page(request, 422, f"An experiment is never {state!r}. The states are {', '.join(State)}.")
+    if sort not in set(Sort):
+        return error_page(request, 422, f"The list cannot be sorted by {sort!r}. It can by {', '.join(Sort)}.")
+    wanted = Filter(State(state) if state else None, algorithm, dataset, tag, search)
     with _database(request).read() as session:
-        seq = _seq(session)
-        rows, following = experiments.page(
-            session, state=State(state) if state else None, search=search, limit=PAGE_SIZE
-        )
-        data = {"seq": seq, "items": [_view(row) for row in rows], "next": following}
+        data = {
+            "seq": _seq(session),
+            "items": [
+                _view(row)
+                for row in listing.find(session, wanted, sort=Sort(sort), descending=order != "up", limit=PAGE_SIZE)
+            ],
+            "total": listing.count(session, wanted),
+            "choices": listing.choices(session),
+        }
     return render(request, "experiments.html", "experiments", data=data, states=list(State))
 
 
@@ -91,19 +103,44 @@ def compare_page(request: Request, ids: str = "") -> Response:
 
 
 @router.get("/new")
-def new_page(request: Request, copy_of: Annotated[str, Query(alias="from")] = "") -> Response:
+def new_page(request: Request, copy_of: Annotated[str, Query(alias="from")] = "", algorithm: str = "") -> Response:
     with _database(request).read() as session:
         seq = _seq(session)
         row = experiments.get(session, copy_of) if copy_of else None
     if copy_of and row is None:
         return error_page(request, 404, f"There is no experiment {copy_of} to start from.")
     known = catalogue.catalogue(_settings(request).data_root)
+    if algorithm and algorithm not in {item["id"] for item in known["algorithms"]}:
+        return error_page(request, 404, f"There is no method {algorithm} to start from.")
     data = {
         "seq": seq,
         "spec": None if row is None else row.spec,
-        "catalogue": {"algorithms": known["algorithms"], "models": [{"id": item["id"]} for item in known["models"]]},
+        "algorithm": algorithm or None,
+        "catalogue": _form(known),
     }
     return render(request, "new.html", "new", data=data)
+
+
+def _form(known: dict[str, Any]) -> dict[str, Any]:
+    """What the form needs of the catalogue; the schemas of methods, data sets and partitions come with each of them."""
+    schema = known["spec"]
+    parts = {"models": "ModelsSpec", "training": "TrainingSpec", "evaluation": "EvaluationSpec"}
+    plain = ("name", "topology", "clients", "participation", "rounds", "seed")
+    return {
+        "algorithms": known["algorithms"],
+        "datasets": known["datasets"],
+        "partitions": known["partitions"],
+        "models": [
+            {
+                **family,
+                "members": [{"id": member["id"], "parameters": member["parameters"]} for member in family["members"]],
+            }
+            for family in known["models"]
+        ],
+        "presets": known["presets"],
+        "fields": {key: schema["properties"][key] for key in plain}
+        | {key: schema["$defs"][name]["properties"] for key, name in parts.items()},
+    }
 
 
 @router.get("/queue.json")

@@ -84,14 +84,15 @@ def page(
     if before is not None:
         query = query.where(col(Experiment.id) < before)
     for word in search.split():
-        query = query.where(_mentions(word))
+        query = query.where(mentions(word))
     rows = list(session.scalars(query))
     more = len(rows) > limit
     rows = rows[:limit]
     return rows, rows[-1].id if more else None
 
 
-def _mentions(word: str) -> ColumnElement[bool]:
+def mentions(word: str) -> ColumnElement[bool]:
+    """Name, method, data set, id, fingerprint or a tag contains the word."""
     texts = (Experiment.name, Experiment.algorithm, Experiment.dataset, Experiment.id, Experiment.fingerprint)
     inside = [col(text).icontains(word, autoescape=True) for text in texts]
     return or_(*inside, cast(col(Experiment.tags), Text).icontains(word, autoescape=True))
@@ -104,6 +105,12 @@ def count(session: Session) -> int:
 def counts(session: Session) -> dict[State, int]:
     """How many experiments are in each state."""
     rows = session.execute(select(col(Experiment.state), func.count()).group_by(col(Experiment.state)))
+    return dict(rows.all())
+
+
+def counts_by_algorithm(session: Session) -> dict[str, int]:
+    """How many experiments each method has."""
+    rows = session.execute(select(col(Experiment.algorithm), func.count()).group_by(col(Experiment.algorithm)))
     return dict(rows.all())
 
 
@@ -378,3 +385,26 @@ def _stamp(session: Session, experiment: str) -> None:
         .values(seq=number, state_seq=number)
         .execution_options(synchronize_session=False)
     )
+
+
+def best_by_dataset(session: Session, algorithm: str) -> list[Experiment]:
+    """The experiment of a method with the highest accuracy on each data set, best known sets first."""
+    highest = (
+        select(col(Experiment.dataset), func.max(col(Experiment.best_accuracy)).label("best"))
+        .where(col(Experiment.algorithm) == algorithm, col(Experiment.best_accuracy).is_not(None))
+        .group_by(col(Experiment.dataset))
+        .subquery()
+    )
+    query = (
+        select(Experiment)
+        .join(
+            highest,
+            and_(col(Experiment.dataset) == highest.c.dataset, col(Experiment.best_accuracy) == highest.c.best),
+        )
+        .where(col(Experiment.algorithm) == algorithm)
+        .order_by(col(Experiment.dataset), col(Experiment.id))
+    )
+    first: dict[str, Experiment] = {}
+    for row in session.scalars(query):
+        first.setdefault(row.dataset, row)
+    return list(first.values())

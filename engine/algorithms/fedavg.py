@@ -5,6 +5,7 @@ Data. AISTATS 2017. https://arxiv.org/abs/1602.05629
 
     client   w_k ← w^{t-1};  E epochs of  min CE(F(x; w_k), y)
     server   w^t = Σ_{k∈S^t} (n_k / Σ_{j∈S^t} n_j) w_k
+    use      F(x; w)  with the newest w received
 
 Deviations: clients of one architecture form a group with a model of its own, so that the method also runs with
 heterogeneous models; with one architecture this is the ordinary method. Batch norm's running statistics are averaged

@@ -5,6 +5,7 @@ https://arxiv.org/abs/1912.00818
 
     client   θ_k ← θ_a;  E epochs of  min CE(h_k(f(x; θ_k)), y)  on body and head together
     server   θ_a = Σ w_k θ_k  per architecture
+    use      h_k(f(x; θ))  with the θ just trained, or the newest one where all clients are tested after aggregation
 """
 
 from typing import Literal

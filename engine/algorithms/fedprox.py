@@ -5,6 +5,7 @@ https://arxiv.org/abs/1812.06127
 
     client   w ← w^t;  E epochs of  min_w CE(F(x; w), y) + (μ/2)‖w - w^t‖²;  a straggler makes fewer epochs
     server   w^{t+1} = Σ_{k∈S^t} (n_k / Σ_{j∈S^t} n_j) w_k,  stragglers included
+    use      F(x; w)  with the newest w received
 
 Deviations: weights n_k / Σ n_j as in the official code (the paper draws clients with probability n_k and averages
 equally); one average per architecture. A step is stable while η·μ < 2; keep η·μ < 1.

@@ -6,6 +6,7 @@ Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled 
     client   y_i ← x;  K_i steps  y_i ← y_i - η_l·(g_i(y_i) - c_i + c)
              c_i⁺ = c_i - c + (x - y_i) / (K_i·η_l)                                          (option II)
     server   x ← x + (η_g / |S|)·Σ_{i∈S} (y_i - x);   c ← c + (1/N)·Σ_{i∈S} (c_i⁺ - c_i)
+    use      F(·; x)  with the newest x received
 
 c and c_i start at zero; c_i stays at home. Clipping and weight decay belong to g_i. N counts all clients of the
 architecture, not those that took part, and K_i the steps really made. Deviations: **momentum is 0 whatever the spec

@@ -1,10 +1,10 @@
 """Standalone: every client trains alone and nothing travels.
 
-The yardstick of all personalised methods. A client of the cohort S^t runs E epochs of
+    client   E epochs of  min CE(F_k(x), y)
+    use      F_k(x)
 
-    min CE(F_k(x), y)
-
-so it does as many local epochs as under any other method; idle clients do not train.
+The yardstick of all personalised methods. A client of the cohort trains as many local epochs as under any other method;
+idle clients do not train.
 """
 
 from typing import Literal

@@ -39,6 +39,10 @@ function post(path, body, headers = {}, signal = undefined) {
   });
 }
 
+function patch(path, body) {
+  return call(path, { method: "PATCH", headers: { accept: "application/json", "content-type": "application/json" }, body: JSON.stringify(body) });
+}
+
 function query(values) {
   const parts = Object.entries(values)
     .filter(([, value]) => value !== null && value !== undefined && value !== "")
@@ -52,8 +56,11 @@ export const api = {
   rounds: (id, after = -1) => call(`/api/experiments/${encodeURIComponent(id)}/rounds${query({ after })}`),
   columns: (ids, fields) => call(`/api/rounds${query({ experiments: ids.join(","), fields: fields.join(",") })}`),
   cancel: (id) => post(`/api/experiments/${encodeURIComponent(id)}/cancel`, {}),
+  relabel: (id, labels) => patch(`/api/experiments/${encodeURIComponent(id)}`, labels),
   catalog: () => call("/api/catalog"),
   check: (spec, signal) => post("/api/check", spec, {}, signal),
+  estimate: (spec, signal) => post("/api/estimate", spec, {}, signal),
+  partition: (spec, signal) => post("/api/partition", spec, {}, signal),
   /** The key makes a repeated click or a repeated request harmless. */
   submit: (spec, key) => post("/api/experiments", spec, { "idempotency-key": key }),
 };

@@ -15,7 +15,7 @@ from app.main import create_app
 from app.pages.assets import STATIC
 from app.pages.rendering import TEMPLATES
 from app.pages.routes import COLUMNS, MOST_COMPARED
-from app.store import experiments, rounds
+from app.store import experiments, rounds, workers
 from engine.records import RoundRecord
 from engine.spec import ExperimentSpec
 
@@ -67,17 +67,37 @@ def page_data(html: str) -> Any:
     return json.loads(block[1])
 
 
-def test_the_root_leads_to_the_list(client: TestClient) -> None:
-    answer = client.get("/", follow_redirects=False)
-    assert answer.status_code == 307
-    assert answer.headers["location"] == "/experiments"
+def test_the_overview_knows_what_runs_waits_and_who_works(app: FastAPI, client: TestClient) -> None:
+    first, second = store(app, name="first"), store(app, name="second")
+    store_round(app, 0.5)
+    with app.state.database.write() as session:
+        workers.register(session, name="w", host="here", pid=1, device="cpu", slots=2)
+    data = page_data(client.get("/").text)
+    assert [item["id"] for item in data["running"]] == [first]
+    assert [item["id"] for item in data["queued"]] == [second]
+    assert data["curves"][first]["accuracy"] == [0.5]
+    assert data["counts"] == {"running": 1, "queued": 1}
+    assert [worker["name"] for worker in data["workers"]] == ["w"]
+    assert data["slots"] == 2
+    assert client.get("/overview.json").json()["expected"] == {first: None, second: None}
+
+
+def test_a_failure_comes_first_with_its_reason(app: FastAPI, client: TestClient) -> None:
+    store(app)
+    with app.state.database.write() as session:
+        claim = experiments.claim(session, "worker", 60)
+        experiments.fail(session, claim, "out of luck", "a long traceback")
+    data = client.get("/overview.json").json()
+    assert [item["error"]["reason"] for item in data["failed"]] == ["out of luck"]
+    assert data["failed_today"] == 1
+    assert "a long traceback" not in client.get("/").text
 
 
 def test_the_list_comes_with_its_first_rows(app: FastAPI, client: TestClient) -> None:
     older, newer = store(app, name="older"), store(app, name="newer")
     data = page_data(client.get("/experiments").text)
     assert [item["id"] for item in data["items"]] == [newer, older]
-    assert data["next"] is None
+    assert data["total"] == 2
     assert data["seq"] >= max(item["seq"] for item in data["items"])
 
 
@@ -86,6 +106,16 @@ def test_the_list_obeys_the_filters_of_the_address(app: FastAPI, client: TestCli
     pear = store(app, name="pear")
     assert [item["id"] for item in page_data(client.get("/experiments?search=pear").text)["items"]] == [pear]
     assert page_data(client.get("/experiments?state=finished").text)["items"] == []
+
+
+def test_the_list_is_sorted_and_narrowed_by_the_server(app: FastAPI, client: TestClient) -> None:
+    few, many = store(app, clients=2, tags=["night"]), store(app, clients=30, algorithm={"name": "standalone"})
+    shown = page_data(client.get("/experiments?sort=clients&order=up").text)
+    assert [item["id"] for item in shown["items"]] == [few, many]
+    assert shown["choices"] == {"algorithms": ["fedavg", "standalone"], "datasets": ["digits"], "tags": ["night"]}
+    for narrow, found in (("tag=night", few), ("algorithm=standalone", many)):
+        assert [item["id"] for item in page_data(client.get(f"/experiments?{narrow}").text)["items"]] == [found]
+    assert client.get("/experiments?sort=colour").status_code == 422
 
 
 def test_a_state_that_does_not_exist_is_explained(client: TestClient) -> None:
@@ -204,3 +234,30 @@ def test_nothing_is_loaded_from_another_host() -> None:
     own = [*TEMPLATES.glob("*.html"), *(STATIC / "js").rglob("*.js"), *(STATIC / "css").glob("*.css")]
     texts = {path.name: path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "") for path in own}
     assert [name for name, text in texts.items() if re.search(r"https?://\w", text)] == []
+
+
+def test_every_method_is_listed_and_has_a_page_with_its_equations(client: TestClient) -> None:
+    listed = client.get("/methods").text
+    for method in client.get("/api/catalog").json()["algorithms"]:
+        assert f'href="/methods/{method["id"]}"' in listed
+        page = client.get(f"/methods/{method['id']}")
+        assert page.status_code == 200
+        assert "<math>" in page.text
+    assert client.get("/methods/nothing").status_code == 404
+
+
+def test_a_method_shows_what_was_measured_and_what_is_published(app: FastAPI, client: TestClient) -> None:
+    experiment = store(app, algorithm={"name": "pfedafm"}, name="mine")
+    store_round(app, 0.25)
+    with app.state.database.write() as session:
+        row = experiments.get(session, experiment)
+        row.best_accuracy, row.best_round = 0.875, 2
+    html = client.get("/methods/pfedafm").text
+    assert f'href="/experiments/{experiment}">mine</a>' in html
+    assert "87.5" in html
+    assert 'id="pfedafm/table-2/pfedafm/cifar10/cnn-1/n10/accuracy"' in html
+
+
+def test_the_cost_of_a_method_is_told_for_the_reference(client: TestClient) -> None:
+    assert client.get("/methods/standalone/cost.json").json()["cost"]["bytes_up"] == 0
+    assert client.get("/methods/fedavg/cost.json").json()["cost"]["bytes_up"] > 0

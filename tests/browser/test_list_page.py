@@ -53,7 +53,8 @@ def test_rows_are_chosen_by_keyboard_and_compared_with_c(finished: dict[str, str
 def test_a_column_head_sorts_the_rows(finished: dict[str, str], open_page: OpenPage) -> None:
     page = open_page("/experiments?state=finished")
     page.get_by_role("button", name="Best (%)").click()
-    shown = page.locator("#experiments tbody tr td:nth-child(10)").all_inner_texts()
+    page.wait_for_selector('th[data-column="best"][aria-sort="descending"]')
+    shown = page.locator('#experiments tbody [data-column="best"]').all_inner_texts()
     values = [float(text) for text in shown]
     assert values == sorted(values, reverse=True)
     assert "sort=best" in page.url

@@ -24,8 +24,8 @@ def end_with_what_rest_says(folder: Path, browser: "Browser", waited_for: list[s
         starters = {item["spec"]["algorithm"]["name"]: item["id"] for item in product.experiments()}
         assert set(starters) == set(METHODS)
         titles = {REGISTRY[method].method.title for method in METHODS}
-        rows = open_page("/").locator("#experiments tbody tr")
-        assert {text.split("\t")[3].strip() for text in rows.all_inner_texts()} == titles
+        cells = open_page("/experiments").locator('#experiments tbody [data-column="method"]')
+        assert set(cells.all_inner_texts()) == titles
         page = open_page(f"/compare?ids={','.join(starters[method] for method in waited_for)}")
         grown = f"n => window.fedarena.charts.accuracy.data.length === {len(waited_for)} && "
         grown += "window.fedarena.charts.accuracy.data.every(line => line.y.length > n)"

@@ -1,71 +1,141 @@
-// The list: every experiment with its state and headline numbers, current without a reload.
+// The list: every experiment with its state and headline numbers, filtered and sorted by the server, current without a reload.
 
 import { api } from "../api.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
-import { all, fill, h, one, pageData, setQuery, setText, stateChip } from "../dom.js";
+import { ACTIVE, all, fill, h, one, pageData, setQuery, setText, stateChip } from "../dom.js";
 import { live, perFrame } from "../live.js";
 import { applyRound } from "../series.js";
 import { notice, working } from "../shell.js";
 import { datasetText, experimentTitle, partitionText } from "../spec.js";
 import { ago, clock, duration, formatBytes, formatFlops, integer, percentNumber } from "../units.js";
 
+const PAGE = 50;
+const REMEMBERED = "fedarena.columns";
 const data = pageData();
 const query = new URLSearchParams(location.search);
 
-/** @type {Map<string, any>} */
+/** In the order of the server. @type {Map<string, any>} */
 const experiments = new Map(data.items.map((item) => [item.id, item]));
 const rows = new Map();
 const selected = new Set((query.get("selected") ?? "").split(",").filter(Boolean));
-let next = data.next;
+let total = data.total;
 let sort = { key: query.get("sort") ?? "created", down: query.get("order") !== "up" };
 
 const body = one("#experiments tbody");
-const search = /** @type {HTMLInputElement} */ (one("#search"));
-const stateFilter = /** @type {HTMLSelectElement} */ (one("#state-filter"));
-
-/** What each sortable column compares. */
-const KEYS = {
-  created: (e) => e.id,
-  name: (e) => experimentTitle(e, methodTitle).toLowerCase(),
-  method: (e) => e.spec.algorithm.name,
-  data: (e) => datasetText(e.spec.dataset),
-  clients: (e) => e.spec.clients,
-  progress: (e) => e.next_round / (e.rounds + 1),
-  best: (e) => e.headline?.best_accuracy ?? -1,
-  bytes: (e) => (e.totals?.bytes_up ?? 0) + (e.totals?.bytes_down ?? 0),
-  flops: (e) => e.totals?.client_flops ?? 0,
-  time: (e) => e.seconds ?? 0,
-};
-
-function filters() {
-  return { state: stateFilter.value, search: search.value.trim() };
-}
+const input = (id) => /** @type {HTMLInputElement} */ (one(`#${id}`));
+const FILTERS = { search: input("search"), state: input("state-filter"), algorithm: input("algorithm-filter"), dataset: input("dataset-filter"), tag: input("tag-filter") };
+const group = input("group");
 
 function done(experiment) {
   return Math.max(0, Math.min(experiment.rounds, experiment.next_round - 1));
 }
 
+const started = (experiment, text) => (experiment.next_round ? text : "–");
+const number = (write) => (cell, experiment) => setText(cell, write(experiment));
+
+/** Every column: its title, what the server sorts by, and how a cell is written. `usual` ones are shown at first. */
+const COLUMNS = {
+  state: {
+    title: "State", sort: "state", usual: true,
+    write(cell, experiment) {
+      if (cell.dataset.state === experiment.state) return;
+      cell.dataset.state = experiment.state;
+      fill(cell, stateChip(experiment.state));
+      cell.title = experiment.error?.reason ?? "";
+    },
+  },
+  method: {
+    title: "Method", sort: "method", usual: true,
+    write(cell, { spec }) {
+      if (!cell.firstChild) fill(cell, h("span", { class: "method" }, swatch(methodStyle(spec.algorithm.name)), methodTitle(spec.algorithm.name)));
+    },
+  },
+  data: { title: "Data set", sort: "data", usual: true, write: number((e) => datasetText(e.spec.dataset)) },
+  partition: { title: "Partition", usual: true, kind: "muted", write: number((e) => partitionText(e.spec.partition)) },
+  models: { title: "Models", write: number((e) => e.spec.models.family) },
+  clients: { title: "N", help: "Number of clients (clients)", sort: "clients", usual: true, kind: "num right", write: number((e) => integer(e.spec.clients)) },
+  participation: { title: "C", help: "Share of clients in each round (participation)", usual: true, kind: "num right", write: number((e) => String(e.spec.participation)) },
+  seed: { title: "Seed", kind: "num right", write: number((e) => String(e.spec.seed)) },
+  progress: {
+    title: "Rounds", sort: "progress", usual: true,
+    write(cell, experiment) {
+      if (!cell.firstChild) fill(cell, h("div", { class: "progress" }, h("progress", {}), h("span", { class: "num" })));
+      const bar = /** @type {HTMLProgressElement} */ (one("progress", cell));
+      bar.max = experiment.rounds;
+      bar.value = done(experiment);
+      bar.setAttribute("aria-label", `${done(experiment)} of ${experiment.rounds} rounds`);
+      setText(one("span", cell), `${integer(done(experiment))} / ${integer(experiment.rounds)}`);
+    },
+  },
+  best: {
+    title: "Best (%)", help: "Best test accuracy of any round", sort: "best", usual: true, kind: "num right",
+    write(cell, experiment) {
+      setText(cell, percentNumber(experiment.headline?.best_accuracy));
+      cell.title = experiment.headline?.best_round ? `best in round ${experiment.headline.best_round}` : "";
+    },
+  },
+  final: { title: "Final (%)", help: "Test accuracy of the last tested round", sort: "final", kind: "num right", write: number((e) => percentNumber(e.headline?.final_accuracy)) },
+  bytes: { title: "Bytes", help: "Bytes sent and received so far, all clients", sort: "bytes", usual: true, kind: "num right", write: number((e) => started(e, formatBytes((e.totals?.bytes_up ?? 0) + (e.totals?.bytes_down ?? 0)))) },
+  flops: { title: "FLOPs", help: "FLOPs of local training so far, all clients", sort: "flops", usual: true, kind: "num right", write: number((e) => started(e, formatFlops(e.totals?.client_flops ?? 0))) },
+  time: { title: "Time", help: "Wall time of the rounds so far", sort: "time", usual: true, kind: "num right", write: number((e) => started(e, duration(e.seconds))) },
+  created: {
+    title: "Created", sort: "created", usual: true, kind: "num right muted",
+    write(cell, experiment) {
+      setText(cell, ago(experiment.created_at));
+      cell.title = clock(experiment.created_at);
+    },
+  },
+  finished: {
+    title: "Finished", sort: "finished", kind: "num right muted",
+    write(cell, experiment) {
+      setText(cell, experiment.finished_at ? ago(experiment.finished_at) : "–");
+      cell.title = clock(experiment.finished_at);
+    },
+  },
+};
+
+let chosen = remembered();
+
+function remembered() {
+  try {
+    const kept = JSON.parse(localStorage.getItem(REMEMBERED) ?? "null");
+    if (Array.isArray(kept)) return kept.filter((key) => key in COLUMNS);
+  } catch (error) {
+    console.info("The columns are not remembered because storage is blocked.", error);
+  }
+  return Object.keys(COLUMNS).filter((key) => COLUMNS[key].usual);
+}
+
+function filters() {
+  return Object.fromEntries(Object.entries(FILTERS).map(([key, control]) => [key, control.value.trim()]));
+}
+
+function request() {
+  return { ...filters(), sort: sort.key === "created" ? "" : sort.key, order: sort.down ? "" : "up" };
+}
+
+// --- rows -----------------------------------------------------------------------------------------------------------
+
+function makeHead() {
+  const heads = chosen.map((key) => {
+    const column = COLUMNS[key];
+    const text = column.sort
+      ? h("button", { type: "button", title: column.help, data: { sort: column.sort }, on: { click: () => sortBy(column.sort) } }, column.title)
+      : h("abbr", { title: column.help }, column.title);
+    return h("th", { scope: "col", class: column.kind?.includes("right") ? "right" : null, data: { column: key } }, text);
+  });
+  const whole = h("input", { id: "select-all", type: "checkbox", "aria-label": "Select all shown", on: { change: () => chooseAll(whole.checked) } });
+  const name = h("button", { type: "button", data: { sort: "name" }, on: { click: () => sortBy("name") } }, "Name");
+  fill(one("#experiments thead tr"), h("th", { scope: "col", class: "pick" }, h("label", { class: "pick-area" }, whole)), h("th", { scope: "col", class: "name" }, name), heads);
+}
+
 /** A row is made once; later only its cells change, so that focus and selection stay. */
 function makeRow(experiment) {
-  const box = h("input", {
-    type: "checkbox",
-    "aria-label": `Select ${experimentTitle(experiment, methodTitle)}`,
-    on: { change: () => choose(experiment.id, box.checked) },
-  });
-  const style = methodStyle(experiment.spec.algorithm.name);
-  const method = h("span", { class: "method" }, swatch(style), methodTitle(experiment.spec.algorithm.name));
-  const cells = {
-    state: h("td", {}),
-    progress: h("progress", { max: experiment.rounds, value: 0 }),
-    progressText: h("span", { class: "num" }),
-    best: h("td", { class: "num right" }),
-    bytes: h("td", { class: "num right" }),
-    flops: h("td", { class: "num right" }),
-    time: h("td", { class: "num right" }),
-    created: h("td", { class: "num right muted" }),
-  };
-  const { spec } = experiment;
+  const box = h("input", { type: "checkbox", on: { change: () => choose(experiment.id, box.checked) } });
+  const link = h("a", { href: `/experiments/${experiment.id}`, class: "name-link" });
+  const tags = h("span", {});
+  const cells = new Map(chosen.map((key) => [key, h("td", { class: COLUMNS[key].kind, data: { column: key } })]));
   const row = h(
     "tr",
     {
@@ -79,83 +149,57 @@ function makeRow(experiment) {
       },
     },
     h("td", { class: "pick" }, h("label", { class: "pick-area" }, box)),
-    h(
-      "td",
-      { class: "name" },
-      h("a", { href: `/experiments/${experiment.id}`, class: "name-link" }, experimentTitle(experiment, methodTitle)),
-      experiment.tags.map((tag) => h("span", { class: "tag" }, tag)),
-    ),
-    cells.state,
-    h("td", {}, method),
-    h("td", {}, datasetText(spec.dataset)),
-    h("td", { class: "muted" }, partitionText(spec.partition)),
-    h("td", { class: "num right" }, integer(spec.clients)),
-    h("td", { class: "num right" }, String(spec.participation)),
-    h("td", {}, h("div", { class: "progress" }, cells.progress, cells.progressText)),
-    cells.best,
-    cells.bytes,
-    cells.flops,
-    cells.time,
-    cells.created,
+    h("td", { class: "name" }, link, tags),
+    [...cells.values()],
   );
-  return { row, box, cells, state: "" };
+  return { row, box, link, tags, cells };
 }
 
 function updateRow(entry, experiment) {
-  const { cells } = entry;
-  if (entry.state !== experiment.state) {
-    entry.state = experiment.state;
-    entry.row.dataset.state = experiment.state;
-    fill(cells.state, stateChip(experiment.state));
-    cells.state.title = experiment.error?.reason ?? "";
+  const title = experimentTitle(experiment, methodTitle);
+  entry.row.dataset.state = experiment.state;
+  setText(entry.link, title);
+  entry.box.setAttribute("aria-label", `Select ${title}`);
+  const words = experiment.tags.join("\n");
+  if (entry.tags.dataset.words !== words) {
+    entry.tags.dataset.words = words;
+    fill(entry.tags, experiment.tags.map((tag) => h("span", { class: "tag" }, tag)));
   }
-  cells.progress.value = done(experiment);
-  cells.progress.setAttribute("aria-label", `${done(experiment)} of ${experiment.rounds} rounds`);
-  setText(cells.progressText, `${integer(done(experiment))} / ${integer(experiment.rounds)}`);
-  setText(cells.best, percentNumber(experiment.headline?.best_accuracy));
-  cells.best.title = experiment.headline?.best_round ? `best in round ${experiment.headline.best_round}` : "";
-  const { bytes_up: up = 0, bytes_down: down = 0, client_flops: flops = 0 } = experiment.totals ?? {};
-  setText(cells.bytes, experiment.next_round ? formatBytes(up + down) : "–");
-  cells.bytes.title = `${integer(up)} bytes up, ${integer(down)} bytes down`;
-  setText(cells.flops, experiment.next_round ? formatFlops(flops) : "–");
-  setText(cells.time, experiment.next_round ? duration(experiment.seconds) : "–");
-  setText(cells.created, ago(experiment.created_at));
-  cells.created.title = clock(experiment.created_at);
+  for (const [key, cell] of entry.cells) COLUMNS[key].write(cell, experiment);
   entry.box.checked = selected.has(experiment.id);
   entry.row.classList.toggle("selected", entry.box.checked);
 }
 
-function ordered() {
-  const key = KEYS[sort.key] ?? KEYS.created;
-  const sign = sort.down ? -1 : 1;
-  return [...experiments.values()].sort((a, b) => {
-    const [left, right] = [key(a), key(b)];
-    if (left === right) return a.id < b.id ? 1 : -1;
-    return left < right ? -sign : sign;
-  });
+/** What the body shows from top to bottom; with groups, each method's rows under its name. */
+function layout() {
+  const list = [...experiments.values()];
+  if (!group.checked) return list.map((experiment) => ({ experiment }));
+  const byMethod = Map.groupBy(list, (experiment) => experiment.spec.algorithm.name);
+  return [...byMethod].sort(([a], [b]) => (a < b ? -1 : 1)).flatMap(([method, members]) => [{ method, count: members.length }, ...members.map((experiment) => ({ experiment }))]);
 }
 
 function render() {
-  const list = ordered();
-  list.forEach((experiment, index) => {
-    let entry = rows.get(experiment.id);
-    if (!entry) rows.set(experiment.id, (entry = makeRow(experiment)));
-    updateRow(entry, experiment);
-    if (body.children[index] !== entry.row) body.insertBefore(entry.row, body.children[index] ?? null);
+  const wanted = layout().map((item) => {
+    if (!item.experiment) return h("tr", { class: "group" }, h("th", { scope: "rowgroup", colspan: chosen.length + 2 }, `${methodTitle(item.method)} · ${integer(item.count)}`));
+    let entry = rows.get(item.experiment.id);
+    if (!entry) rows.set(item.experiment.id, (entry = makeRow(item.experiment)));
+    updateRow(entry, item.experiment);
+    return entry.row;
   });
-  for (const [id, entry] of rows) {
-    if (experiments.has(id)) continue;
-    entry.row.remove();
-    rows.delete(id);
-  }
-  if (!body.querySelector('tr[tabindex="0"]') && body.firstElementChild) body.firstElementChild.setAttribute("tabindex", "0");
-  const filtered = Boolean(filters().state || filters().search);
-  one("#experiments").hidden = list.length === 0;
-  one("#empty").hidden = list.length > 0 || filtered;
-  one("#no-match").hidden = list.length > 0 || !filtered;
-  one("#more").hidden = next === null;
-  const many = next === null ? integer(list.length) : `${integer(list.length)} newest`;
-  setText(one("#count"), `${many} ${list.length === 1 ? "experiment" : "experiments"}${filtered ? " match" + (list.length === 1 ? "es" : "") : ""}`);
+  for (const [id] of rows) if (!experiments.has(id)) rows.delete(id);
+  for (const child of [...body.children]) if (!wanted.includes(child)) child.remove();
+  wanted.forEach((row, index) => {
+    if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
+  });
+  const first = body.querySelector("tr[data-id]");
+  if (!body.querySelector('tr[tabindex="0"]') && first) first.setAttribute("tabindex", "0");
+  const filtered = Object.values(filters()).some(Boolean);
+  one("#experiments").hidden = experiments.size === 0;
+  one("#empty").hidden = experiments.size > 0 || filtered;
+  one("#no-match").hidden = experiments.size > 0 || !filtered;
+  one("#more").hidden = experiments.size >= total;
+  const many = experiments.size < total ? `${integer(experiments.size)} of ${integer(total)}` : integer(total);
+  setText(one("#count"), `${many} ${total === 1 ? "experiment" : "experiments"}${filtered ? ` ${total === 1 ? "matches" : "match"}` : ""}`);
   for (const button of all("[data-sort]")) {
     const mine = button.dataset.sort === sort.key;
     button.closest("th")?.setAttribute("aria-sort", mine ? (sort.down ? "descending" : "ascending") : "none");
@@ -163,42 +207,92 @@ function render() {
   renderSelection();
 }
 
+// --- selection ------------------------------------------------------------------------------------------------------
+
+function chosenOnes() {
+  return [...selected].map((id) => experiments.get(id)).filter(Boolean);
+}
+
 function renderSelection() {
-  const button = /** @type {HTMLAnchorElement} */ (one("#compare-selected"));
+  const compare = /** @type {HTMLAnchorElement} */ (one("#compare-selected"));
   const count = selected.size;
-  button.textContent = count ? `Compare ${count} selected` : "Compare selected";
+  setText(one("#selection-count"), count ? `${integer(count)} selected` : "Nothing selected");
+  compare.textContent = count ? `Compare ${count} selected` : "Compare selected";
   if (count) {
-    button.href = `/compare?ids=${[...selected].join(",")}`;
-    button.removeAttribute("aria-disabled");
+    compare.href = `/compare?ids=${[...selected].join(",")}`;
+    compare.removeAttribute("aria-disabled");
   } else {
-    button.removeAttribute("href");
-    button.setAttribute("aria-disabled", "true");
+    compare.removeAttribute("href");
+    compare.setAttribute("aria-disabled", "true");
   }
+  const active = chosenOnes().filter((experiment) => ACTIVE.has(experiment.state) && experiment.state !== "cancelling");
+  input("cancel-selected").disabled = !active.length;
+  setText(one("#cancel-selected"), active.length ? `Cancel ${active.length}` : "Cancel");
+  input("add-tag").disabled = input("remove-tag").disabled = !count;
   one("#clear-selection").hidden = count === 0;
-  const whole = /** @type {HTMLInputElement} */ (one("#select-all"));
-  const shown = [...experiments.keys()].filter((id) => selected.has(id)).length;
+  const whole = input("select-all");
+  const shown = chosenOnes().length;
   whole.checked = shown > 0 && shown === experiments.size;
   whole.indeterminate = shown > 0 && shown < experiments.size;
+}
+
+function keepSelection() {
+  setQuery({ selected: [...selected].join(",") });
+  render();
 }
 
 function choose(id, yes) {
   if (yes) selected.add(id);
   else selected.delete(id);
-  setQuery({ selected: [...selected].join(",") });
+  keepSelection();
+}
+
+function chooseAll(yes) {
+  for (const id of experiments.keys()) {
+    if (yes) selected.add(id);
+    else selected.delete(id);
+  }
+  keepSelection();
+}
+
+/** One request each; what fails is told together, what worked stays. */
+async function forEach(list, act, done_) {
+  const results = await working(Promise.allSettled(list.map(act)));
+  for (const result of results) if (result.status === "fulfilled") experiments.set(result.value.id, result.value);
+  const failed = results.filter((result) => result.status === "rejected");
+  if (failed.length) notice(`${failed.length} of ${list.length} were refused: ${failed[0].reason.message}`, "error");
+  else notice(done_);
   render();
 }
 
-let request = 0;
+function cancelSelected() {
+  const list = chosenOnes().filter((experiment) => ACTIVE.has(experiment.state) && experiment.state !== "cancelling");
+  return forEach(list, (experiment) => api.cancel(experiment.id), `${list.length === 1 ? "1 experiment is" : `${list.length} experiments are`} being cancelled. Stored rounds stay.`);
+}
+
+function tagSelected(event) {
+  event.preventDefault();
+  const tag = input("tag-input").value.trim();
+  if (!tag) return input("tag-input").focus();
+  const remove = event.submitter?.value === "remove";
+  const list = chosenOnes();
+  const tags = (experiment) => (remove ? experiment.tags.filter((own) => own !== tag) : [...new Set([...experiment.tags, tag])]);
+  return forEach(list, (experiment) => api.relabel(experiment.id, { tags: tags(experiment) }), `${remove ? "Removed" : "Added"} “${tag}” ${remove ? "from" : "to"} ${list.length}.`);
+}
+
+// --- loading --------------------------------------------------------------------------------------------------------
+
+let asked = 0;
 
 async function reload() {
-  const mine = ++request;
-  setQuery(filters());
+  const mine = ++asked;
+  setQuery({ ...request(), group: group.checked ? "method" : "" });
   try {
-    const answer = await working(api.experiments({ ...filters(), limit: 50 }));
-    if (mine !== request) return;
+    const answer = await working(api.experiments({ ...request(), limit: Math.min(500, Math.max(PAGE, experiments.size)) }));
+    if (mine !== asked) return;
     experiments.clear();
     for (const item of answer.items) experiments.set(item.id, item);
-    next = answer.next;
+    total = answer.total;
     render();
   } catch (error) {
     notice(`The list could not be loaded. ${error.message}`, "error");
@@ -207,76 +301,111 @@ async function reload() {
 
 async function loadMore() {
   try {
-    const answer = await working(api.experiments({ ...filters(), limit: 50, before: next }));
+    const answer = await working(api.experiments({ ...request(), limit: PAGE, offset: experiments.size }));
     for (const item of answer.items) experiments.set(item.id, item);
-    next = answer.next;
+    total = answer.total;
     render();
   } catch (error) {
     notice(`The next page could not be loaded. ${error.message}`, "error");
   }
 }
 
+function sortBy(key) {
+  sort = { key, down: sort.key === key ? !sort.down : true };
+  reload();
+}
+
 const renderSoon = perFrame(render);
 let timer = 0;
-const reloadSoon = () => {
+const reloadSoon = (wait = 250) => {
   clearTimeout(timer);
-  timer = window.setTimeout(reload, 250);
+  timer = window.setTimeout(reload, wait);
 };
 
 live.onState((experiment) => {
-  const { state, search: words } = filters();
   const known = experiments.get(experiment.id);
-  if (words && !known) return reloadSoon(); // only the server knows what the words match
-  if (state && state !== experiment.state) experiments.delete(experiment.id);
-  else if (!known || experiment.seq >= known.seq) experiments.set(experiment.id, experiment);
-  renderSoon();
+  const { state, algorithm, dataset } = filters();
+  if (!known) {
+    // whether it belongs here and where, only the server knows; what clearly does not is left out
+    if ((state && state !== experiment.state) || (algorithm && algorithm !== experiment.spec.algorithm.name) || (dataset && dataset !== experiment.spec.dataset.name)) return;
+    reloadSoon();
+  } else if (experiment.deleted_at || (state && state !== experiment.state)) {
+    experiments.delete(experiment.id);
+    total -= 1;
+    renderSoon();
+  } else if (experiment.seq >= known.seq) {
+    experiments.set(experiment.id, experiment);
+    renderSoon();
+  }
 });
 live.onRound((record) => {
   const experiment = experiments.get(record.experiment);
   if (experiment && applyRound(experiment, record)) renderSoon();
 });
 
-search.value = query.get("search") ?? "";
-stateFilter.value = query.get("state") ?? "";
-search.addEventListener("input", reloadSoon);
-stateFilter.addEventListener("change", reload);
+for (const [key, control] of Object.entries(FILTERS)) {
+  control.value = query.get(key) ?? "";
+  control.addEventListener(key === "search" ? "input" : "change", () => reloadSoon(key === "search" ? 250 : 0));
+}
+group.checked = query.get("group") === "method";
+group.addEventListener("change", () => {
+  setQuery({ group: group.checked ? "method" : "" });
+  render();
+});
 one("#more").addEventListener("click", loadMore);
 one("#clear-filters").addEventListener("click", () => {
-  search.value = "";
-  stateFilter.value = "";
+  for (const control of Object.values(FILTERS)) control.value = "";
   reload();
 });
 one("#clear-selection").addEventListener("click", () => {
   selected.clear();
-  setQuery({ selected: "" });
-  render();
+  keepSelection();
 });
-one("#select-all").addEventListener("change", (event) => {
-  for (const id of experiments.keys()) {
-    if (/** @type {HTMLInputElement} */ (event.target).checked) selected.add(id);
-    else selected.delete(id);
-  }
-  setQuery({ selected: [...selected].join(",") });
-  render();
-});
-for (const button of all("[data-sort]")) {
-  button.addEventListener("click", () => {
-    const key = button.dataset.sort;
-    sort = { key, down: sort.key === key ? !sort.down : true };
-    setQuery({ sort: key === "created" && sort.down ? "" : key, order: sort.down ? "" : "up" });
-    render();
-  });
-}
+one("#cancel-selected").addEventListener("click", cancelSelected);
+one("#tag-form").addEventListener("submit", tagSelected);
 document.addEventListener("fedarena:compare", () => {
   if (selected.size) location.assign(`/compare?ids=${[...selected].join(",")}`);
   else notice("Select experiments first: tick their boxes, or press the space bar on a row.");
 });
+
+function showColumns(keys) {
+  chosen = Object.keys(COLUMNS).filter((key) => keys.includes(key));
+  rows.clear();
+  makeHead();
+  fill(
+    one("#column-list"),
+    Object.entries(COLUMNS).map(([key, column]) => {
+      const box = h("input", { type: "checkbox", on: { change: () => keepColumns(box.checked ? [...chosen, key] : chosen.filter((other) => other !== key)) } });
+      box.checked = chosen.includes(key);
+      return h("label", {}, box, column.help && column.title.length < 3 ? `${column.title}: ${column.help.replace(/ \(.*/, "").toLowerCase()}` : column.title);
+    }),
+  );
+  render();
+}
+
+function keepColumns(keys) {
+  try {
+    localStorage.setItem(REMEMBERED, JSON.stringify(keys));
+  } catch (error) {
+    console.info("The columns are not remembered because storage is blocked.", error);
+  }
+  showColumns(keys);
+}
+one("#reset-columns").addEventListener("click", () => keepColumns(Object.keys(COLUMNS).filter((key) => COLUMNS[key].usual)));
+document.addEventListener("click", (event) => {
+  const menu = /** @type {HTMLDetailsElement} */ (one("#columns"));
+  const target = /** @type {HTMLElement} */ (event.target);
+  if (menu.open && target.isConnected && !menu.contains(target)) menu.open = false;
+});
+
 body.addEventListener("keydown", (event) => {
   const row = /** @type {HTMLElement} */ (event.target).closest("tr");
   if (!row || event.target !== row) return;
-  const move = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling, Home: body.firstElementChild, End: body.lastElementChild };
+  const list = all("tr[data-id]", body);
+  const place = list.indexOf(row);
+  const move = { ArrowDown: list[place + 1], ArrowUp: list[place - 1], Home: list[0], End: list[list.length - 1] };
   const target = move[event.key];
-  if (target instanceof HTMLElement) {
+  if (target) {
     event.preventDefault();
     row.tabIndex = -1;
     target.tabIndex = 0;
@@ -289,5 +418,5 @@ body.addEventListener("keydown", (event) => {
   }
 });
 setInterval(renderSoon, 30_000);
-render();
+showColumns(chosen);
 live.start({ after: data.seq });

@@ -1,0 +1,230 @@
+"""The methods: what each does, costs and reaches, made from its own file, the published numbers and the store."""
+
+import re
+from functools import lru_cache
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from app.config import Settings
+from app.pages.equations import Run, typeset
+from app.pages.rendering import error_page, render
+from app.store import experiments, sequence
+from app.store.database import Database
+from app.store.tables import Experiment
+from app.studies import published
+from engine import catalogue
+from engine.spec import ExperimentSpec, SpecError
+
+router = APIRouter(include_in_schema=False)
+
+FAMILY_TITLES = {
+    "proposed": "Proposed",
+    "distillation": "Knowledge distillation",
+    "split": "Model split",
+    "mutual": "Mutual learning",
+    "homogeneous": "Model-homogeneous",
+    "standalone": "Standalone",
+}
+
+REFERENCE: dict[str, Any] = {
+    "dataset": {"name": "digits"},
+    "partition": {"name": "pathological", "classes_per_client": 2},
+    "models": {"family": "cnn-1-5"},
+    "clients": 10,
+    "rounds": 100,
+    "training": {"epochs": 1, "batch_size": 64, "augment": False},
+}
+"""The set-up for which the pages name a cost; it needs no download."""
+
+REFERENCE_WORDS = "10 clients with CNN-1 … CNN-5 on digits, two classes each, one local epoch"
+
+_SYMBOL = re.compile(r"^(\w[\u0300-\u036f]?\d?(?:_\w+)?): ")  # a description may begin with the paper's letter
+
+
+@router.get("/methods")
+def methods_page(request: Request) -> Response:
+    known = _catalogue(request)["algorithms"]
+    with _database(request).read() as session:
+        seq = sequence.current(session)
+        tried = experiments.counts_by_algorithm(session)
+    groups = [
+        {"title": title, "methods": [entry for entry in known if entry["family"] == family]}
+        for family, title in FAMILY_TITLES.items()
+    ]
+    others = [entry for entry in known if entry["family"] not in FAMILY_TITLES]
+    if others:
+        groups.append({"title": "Other", "methods": others})
+    return render(
+        request,
+        "methods.html",
+        "methods",
+        groups=groups,
+        tried=tried,
+        reference=REFERENCE_WORDS,
+        data={"seq": seq, "methods": [entry["id"] for entry in known]},
+    )
+
+
+@router.get("/methods/{name}")
+def method_page(request: Request, name: str) -> Response:
+    known = {entry["id"]: entry for entry in _catalogue(request)["algorithms"]}
+    if name not in known:
+        message = f"There is no method {name}. The methods are {', '.join(known)}."
+        return error_page(request, 404, message)
+    method, head = known[name], catalogue.method_header(name)
+    with _database(request).read() as session:
+        seq = sequence.current(session)
+        measured = [_measured(row) for row in experiments.best_by_dataset(session, name)]
+    equations = [
+        {"label": line.label, "runs": typeset(line.text), "remark": typeset(line.remark)} for line in head.equations
+    ]
+    return render(
+        request,
+        "method.html",
+        "methods",
+        method=method,
+        family=FAMILY_TITLES.get(method["family"], "Other"),
+        header=head,
+        title=head.purpose.partition(": ")[2],
+        equations=equations,
+        prose={"notes": _prose(head.notes), "readings": _prose(head.readings), "deviations": _prose(head.deviations)},
+        parameters=[
+            parameter(key, schema) for key, schema in method["parameters"]["properties"].items() if key != "name"
+        ],
+        published=_published(name),
+        papers=published.papers(),
+        measured=measured,
+        reference=REFERENCE_WORDS,
+        data={"seq": seq, "methods": [name]},
+    )
+
+
+@router.get("/methods/{name}/cost.json")
+async def cost(request: Request, name: str) -> dict[str, Any]:
+    """What a round of the reference set-up costs; a sentence where the method cannot run in it."""
+    return await run_in_threadpool(_cost, name, _settings(request).data_root)
+
+
+@lru_cache(maxsize=128)
+def _cost(name: str, data_root: Path) -> dict[str, Any]:
+    try:
+        spec = ExperimentSpec.parse({**REFERENCE, "algorithm": {"name": name}})
+        found = catalogue.estimate(spec, data_root)
+    except SpecError as error:
+        return {"cost": None, "reason": error.problems[0].message}
+    if found is None:
+        return {"cost": None, "reason": "it cannot be told in advance"}
+    return {"cost": vars(found.round), "opening": vars(found.opening), "reason": ""}
+
+
+def _prose(text: str) -> list[tuple[list[Run], str]]:
+    """Letters inside sentences are set like those of the equations; a name in backquotes is a field."""
+    parts = text.replace("**", "").split("`")
+    return [(typeset(outside), name) for outside, name in zip_longest(parts[::2], parts[1::2], fillvalue="")]
+
+
+def parameter(key: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter for a table: the letter of the paper, bounds in words, and what it means."""
+    text = schema.get("description", "")
+    letter = _SYMBOL.match(text)
+    return {
+        "name": key,
+        "symbol": typeset(letter[1]) if letter else [],
+        "help": _capital(text[letter.end() :] if letter else text),
+        "default": schema.get("default", schema.get("const")),
+        "range": _range(schema),
+    }
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _range(schema: dict[str, Any]) -> str:
+    options = schema.get("anyOf", [schema])
+    plain = next((option for option in options if option.get("type") != "null"), schema)
+    nullable = " or null" if any(option.get("type") == "null" for option in options) else ""
+    if "enum" in plain:
+        return " | ".join(map(str, plain["enum"])) + nullable
+    if plain.get("type") == "boolean":
+        return "true | false"
+    low, high = plain.get("minimum", plain.get("exclusiveMinimum")), plain.get("maximum", plain.get("exclusiveMaximum"))
+    if low is None and high is None:
+        return nullable.removeprefix(" or ")
+    left = "(" if "exclusiveMinimum" in plain else "["
+    right = ")" if "exclusiveMaximum" in plain else "]"
+    return f"{left}{_number(low, '−∞')}, {_number(high, '∞')}{right}{nullable}"
+
+
+def _number(value: float | None, missing: str) -> str:
+    return missing if value is None else f"{value:,g}" if abs(value) < 1e6 else f"{value:g}"
+
+
+def _published(name: str) -> list[dict[str, Any]]:
+    """Accuracies as rows of a table, most telling columns only."""
+    return [
+        {
+            "id": row.id,
+            "paper": row.paper,
+            "place": row.place.replace("-", " "),
+            "dataset": _dataset(row.spec.get("dataset", {})),
+            "partition": _partition(row.spec.get("partition", {})),
+            "models": row.spec.get("models", {}).get("family", ""),
+            "clients": row.spec.get("clients", ""),
+            "participation": row.spec.get("participation", ""),
+            "value": row.printed or "",
+            "status": row.status.replace("-", " "),
+            "known": row.status == "value",
+            "note": row.note or "",
+        }
+        for row in published.about(name)
+    ]
+
+
+def _measured(row: Experiment) -> dict[str, Any]:
+    spec = row.spec
+    return {
+        "id": row.id,
+        "name": row.name or f"seed {spec['seed']}",
+        "state": row.state.value,
+        "dataset": _dataset(spec["dataset"]),
+        "partition": _partition(spec["partition"]),
+        "models": spec["models"]["family"],
+        "clients": spec["clients"],
+        "participation": spec["participation"],
+        "best": row.best_accuracy,
+        "round": row.best_round,
+        "rounds": row.rounds,
+    }
+
+
+def _dataset(spec: dict[str, Any]) -> str:
+    name = spec.get("set") or spec.get("name", "")
+    return f"{name} (coarse)" if spec.get("labels") == "coarse" else str(name)
+
+
+def _partition(spec: dict[str, Any]) -> str:
+    parts = [str(spec.get("name", ""))]
+    if "classes_per_client" in spec:
+        parts.append(f"{spec['classes_per_client']} classes")
+    parts += [f"{letter} {spec[key]}" for key, letter in (("beta", "β"), ("alpha", "α")) if key in spec]
+    return ", ".join(part for part in parts if part)
+
+
+def _catalogue(request: Request) -> dict[str, Any]:
+    return catalogue.catalogue(_settings(request).data_root)
+
+
+def _database(request: Request) -> Database:
+    database: Database = request.app.state.database
+    return database
+
+
+def _settings(request: Request) -> Settings:
+    settings: Settings = request.app.state.settings
+    return settings

@@ -1,0 +1,70 @@
+"""The overview: is the night going well?"""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from app.config import Settings
+from app.pages.rendering import render
+from app.store import overview, rounds, sequence, workers
+from app.store.database import Database
+from app.store.tables import Experiment, Worker
+from app.store.views import experiment_view, iso
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+def overview_page(request: Request) -> Response:
+    return render(request, "overview.html", "overview", data=_data(request))
+
+
+@router.get("/overview.json")
+def overview_data(request: Request) -> dict[str, Any]:
+    """The same data again, after a change of state."""
+    return _data(request)
+
+
+def _data(request: Request) -> dict[str, Any]:
+    database: Database = request.app.state.database
+    settings: Settings = request.app.state.settings
+    with database.read() as session:
+        seq = sequence.current(session)
+        found = overview.overview(session)
+        running = [row.id for row in found.running]
+        return {
+            "seq": seq,
+            "running": [_brief(row) for row in found.running],
+            "queued": [_brief(row) for row in found.queued],
+            "failed": [_brief(row) for row in found.failed],
+            "finished": [_brief(row) for row in found.finished],
+            "counts": found.counts,
+            "finished_today": found.finished_today,
+            "failed_today": found.failed_today,
+            "curves": rounds.columns(session, running, ("accuracy", "seconds")) if running else {},
+            "expected": overview.expected_seconds(session, [*found.running, *found.queued]),
+            "workers": [worker_view(worker, settings) for worker in workers.known(session)],
+            "slots": workers.live_slots(session, 3 * settings.heartbeat_seconds),
+        }
+
+
+def _brief(row: Experiment) -> dict[str, Any]:
+    """An experiment without what the page does not show: the traceback and most of the spec."""
+    view = experiment_view(row).model_dump(mode="json")
+    spec = {key: row.spec[key] for key in ("algorithm", "dataset", "partition", "models", "clients", "seed")}
+    error = None if row.error_reason is None else {"reason": row.error_reason, "detail": None}
+    return view | {"spec": spec | {"algorithm": {"name": row.algorithm}}, "error": error}
+
+
+def worker_view(worker: Worker, settings: Settings) -> dict[str, Any]:
+    return {
+        "name": worker.name,
+        "host": worker.host,
+        "pid": worker.pid,
+        "device": worker.device,
+        "slots": worker.slots,
+        "started_at": iso(worker.started_at),
+        "last_seen": iso(worker.last_seen),
+        "silent_after": 3 * settings.heartbeat_seconds,
+    }

@@ -1,0 +1,120 @@
+"""The list of experiments: filtered, sorted and cut into pages by the database."""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Float, Integer, Text, cast, func, select
+from sqlmodel import Session, col
+
+from app.store.experiments import mentions
+from app.store.states import State
+from app.store.tables import Experiment
+
+
+class Sort(StrEnum):
+    """What the list can be sorted by."""
+
+    CREATED = "created"
+    NAME = "name"
+    STATE = "state"
+    METHOD = "method"
+    DATA = "data"
+    CLIENTS = "clients"
+    PROGRESS = "progress"
+    BEST = "best"
+    FINAL = "final"
+    BYTES = "bytes"
+    FLOPS = "flops"
+    TIME = "time"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What must hold for an experiment to be listed; every word must occur somewhere."""
+
+    state: State | None = None
+    algorithm: str = ""
+    dataset: str = ""
+    tag: str = ""
+    search: str = ""
+    before: str | None = None
+    """Only experiments older than this id."""
+
+
+def find(
+    session: Session,
+    wanted: Filter,
+    *,
+    sort: Sort = Sort.CREATED,
+    descending: bool = True,
+    limit: int = 50,
+    offset: int = 0,
+) -> list[Experiment]:
+    """A page of the list. Equal values stand newest first, and missing ones last."""
+    key = _key(sort)
+    order = [key.desc().nulls_last() if descending else key.asc().nulls_last(), col(Experiment.id).desc()]
+    query = select(Experiment).where(*_conditions(wanted)).order_by(*order).limit(limit).offset(offset)
+    return list(session.scalars(query))
+
+
+def count(session: Session, wanted: Filter) -> int:
+    """How many match, on all pages."""
+    query = select(func.count()).select_from(Experiment).where(*_conditions(wanted))
+    return int(session.execute(query).scalar_one())
+
+
+def choices(session: Session) -> dict[str, list[str]]:
+    """What the filters can be set to: methods, data sets and tags that occur."""
+    visible = col(Experiment.deleted_at).is_(None)
+    algorithms = session.scalars(select(col(Experiment.algorithm)).where(visible).distinct())
+    datasets = session.scalars(select(col(Experiment.dataset)).where(visible).distinct())
+    text = cast(col(Experiment.tags), Text)
+    tagged = session.scalars(select(text).where(visible, text != "[]").distinct())
+    return {
+        "algorithms": sorted(algorithms),
+        "datasets": sorted(datasets),
+        "tags": sorted({tag for tags in tagged for tag in json.loads(tags)}),
+    }
+
+
+def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [col(Experiment.deleted_at).is_(None)]
+    if wanted.state is not None:
+        conditions.append(col(Experiment.state) == wanted.state)
+    if wanted.algorithm:
+        conditions.append(col(Experiment.algorithm) == wanted.algorithm)
+    if wanted.dataset:
+        conditions.append(col(Experiment.dataset) == wanted.dataset)
+    if wanted.tag:
+        conditions.append(_tagged(wanted.tag))
+    if wanted.before is not None:
+        conditions.append(col(Experiment.id) < wanted.before)
+    return conditions + [mentions(word) for word in wanted.search.split()]
+
+
+def _tagged(tag: str) -> ColumnElement[bool]:
+    """Tags are a JSON list: the tag with its quotes is one whole entry."""
+    return cast(col(Experiment.tags), Text).contains(json.dumps(tag), autoescape=True)
+
+
+def _key(sort: Sort) -> ColumnElement[Any]:
+    totals = col(Experiment.totals)
+    keys: dict[Sort, ColumnElement[Any]] = {
+        Sort.CREATED: col(Experiment.id),
+        Sort.NAME: func.lower(func.coalesce(col(Experiment.name), col(Experiment.algorithm))),
+        Sort.STATE: col(Experiment.state),
+        Sort.METHOD: col(Experiment.algorithm),
+        Sort.DATA: col(Experiment.dataset),
+        Sort.CLIENTS: cast(col(Experiment.spec)["clients"].as_string(), Integer),
+        Sort.PROGRESS: cast(col(Experiment.next_round), Float) / (col(Experiment.rounds) + 1),
+        Sort.BEST: col(Experiment.best_accuracy),
+        Sort.FINAL: col(Experiment.final_accuracy),
+        Sort.BYTES: cast(totals["bytes_up"].as_string(), Float) + cast(totals["bytes_down"].as_string(), Float),
+        Sort.FLOPS: cast(totals["client_flops"].as_string(), Float),
+        Sort.TIME: col(Experiment.seconds),
+        Sort.FINISHED: col(Experiment.finished_at),
+    }
+    return keys[sort]

@@ -1,0 +1,69 @@
+"""The state of the night in a few reads: what runs, waits, failed and finished."""
+
+from dataclasses import dataclass
+from statistics import median
+
+from sqlalchemy import func, select
+from sqlmodel import Session, col
+
+from app.store.clock import now
+from app.store.states import State
+from app.store.tables import Experiment
+from app.store.timings import DECIDES, LOOK_BACK
+
+SHOWN = 12
+DAY = 86_400.0
+BAD = (State.FAILED, State.DIVERGED)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Rows of each kind, and how many there are in all."""
+
+    running: list[Experiment]
+    queued: list[Experiment]
+    failed: list[Experiment]
+    finished: list[Experiment]
+    counts: dict[State, int]
+    finished_today: int
+    failed_today: int
+
+
+def overview(session: Session) -> Overview:
+    visible = col(Experiment.deleted_at).is_(None)
+    busy = select(Experiment).where(visible, col(Experiment.state).in_((State.RUNNING, State.CANCELLING)))
+    waiting = select(Experiment).where(visible, col(Experiment.state) == State.QUEUED)
+    ended = select(Experiment).where(visible).order_by(col(Experiment.finished_at).desc()).limit(SHOWN)
+    today = col(Experiment.finished_at) > now() - DAY
+    per_state = select(col(Experiment.state), func.count()).where(visible).group_by(col(Experiment.state))
+    counts: dict[State, int] = dict(session.execute(per_state).all())
+    lately = dict(session.execute(per_state.where(today)).all())
+    return Overview(
+        running=list(session.scalars(busy.order_by(col(Experiment.started_at)))),
+        queued=list(
+            session.scalars(waiting.order_by(col(Experiment.priority).desc(), col(Experiment.place)).limit(200))
+        ),
+        failed=list(session.scalars(ended.where(col(Experiment.state).in_(BAD), today))),
+        finished=list(session.scalars(ended.where(col(Experiment.state) == State.FINISHED))),
+        counts=counts,
+        finished_today=lately.get(State.FINISHED, 0),
+        failed_today=sum(lately.get(state, 0) for state in BAD),
+    )
+
+
+def expected_seconds(session: Session, rows: list[Experiment]) -> dict[str, float | None]:
+    """Seconds of one round of each, from equal specs, else from the same method, else from all; null: nothing ran."""
+    query = (
+        select(col(Experiment.algorithm), col(Experiment.spec), col(Experiment.seconds), col(Experiment.next_round))
+        .where(col(Experiment.next_round) > 2, col(Experiment.seconds) > 0)
+        .order_by(col(Experiment.id).desc())
+        .limit(LOOK_BACK)
+    )
+    past = [(algorithm, spec, seconds / (done - 1)) for algorithm, spec, seconds, done in session.execute(query)]
+    answer: dict[str, float | None] = {}
+    for row in rows:
+        equal = [s for _, spec, s in past if all(spec.get(key) == row.spec.get(key) for key in DECIDES)]
+        alike = [s for algorithm, _, s in past if algorithm == row.algorithm]
+        known = equal or alike or [s for _, _, s in past]
+        answer[row.id] = median(known) if known else None
+    return answer

@@ -1,0 +1,1 @@
+"""What the papers say, as data: published numbers with their place, unit and status."""

@@ -1,0 +1,135 @@
+"""What a round will cost, known before anything runs: two rounds are rehearsed with a few of the clients.
+
+There is one client of each architecture and, as far as a dozen goes, somebody for every class. Each holds a few samples
+of every class that it would hold. Messages then have their real size, and FLOPs grow in proportion to the samples, so
+both can be scaled to the whole federation. Where a message depends on what was learned (the rank of a compressed
+update, the expert that was drawn) the result is an estimate.
+"""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.algorithm import Client, Payload, Setup
+from engine.algorithms import REGISTRY
+from engine.data.partition import ClientShare
+from engine.run import BYTES_PER_SCALAR, Run
+from engine.spec import ExperimentSpec
+from engine.training import Diverged, Interrupted
+from engine.work import ClientResult
+
+PER_CLASS = 2
+AT_LEAST = 8
+MOST_ACTORS = 12
+PATIENCE_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """Sums over the cohort of an average round; of the opening, sums over all clients."""
+
+    bytes_up: int
+    bytes_down: int
+    client_flops: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An average round, and what happens once before the first one."""
+
+    round: RoundCost
+    opening: RoundCost
+
+
+class Rehearsal(Run):
+    """A run of a few clients with few samples that remembers what each of them spent."""
+
+    def __init__(self, spec: ExperimentSpec, data_root: Path | None, patience: float = PATIENCE_SECONDS) -> None:
+        deadline = time.monotonic() + patience
+        super().__init__(spec, data_root=data_root, should_stop=lambda: time.monotonic() > deadline)
+        self.whole = self.setup
+        self.participation = spec.cohort_size / spec.clients
+        self.actors = _actors(self.setup, self.partition.train_counts(self.dataset.labels))
+        shares = tuple(_few(self.partition.shares[k], self.dataset.labels) for k in self.actors)
+        self.partition = replace(self.partition, shares=shares)
+        self.setup = replace(
+            self.whole,
+            clients=len(shares),
+            cohort=len(shares),
+            architectures=tuple(self.whole.architectures[k] for k in self.actors),
+            samples=tuple(len(share.train) for share in shares),
+        )
+        rarely = spec.evaluation.model_copy(update={"every": 100_000})
+        self.spec = spec.model_copy(update={"clients": len(shares), "participation": 1.0, "evaluation": rarely})
+        self.algorithm = REGISTRY[spec.algorithm.name](spec.algorithm, self.setup)
+        self.spent: dict[tuple[int, int], ClientResult] = {}
+
+    def _result(self, client: Client, payload: Payload, scalars_down: int, seconds: float) -> ClientResult:
+        result = super()._result(client, payload, scalars_down, seconds)
+        self.spent[client.round, client.id] = result
+        return result
+
+    def perform(self) -> Estimate:
+        for record in self.rounds():
+            if record.round == 2:  # the first round may send less, or more, than all others
+                break
+        return Estimate(self._total(min(2, self.spec.rounds), self.participation), self._total(0, 1.0))
+
+    def _total(self, number: int, participation: float) -> RoundCost:
+        """Every client costs what the actors of its architecture cost, FLOPs by the sample."""
+        up = down = flops = 0.0
+        for architecture in dict.fromkeys(self.whole.architectures):
+            members = [k for k, own in enumerate(self.whole.architectures) if own == architecture]
+            found = [
+                result
+                for actor, own in enumerate(self.setup.architectures)
+                if own == architecture and (result := self.spent.get((number, actor))) is not None
+            ]
+            if not found:
+                continue
+            up += len(members) * sum(result.scalars_up for result in found) / len(found)
+            down += len(members) * sum(result.scalars_down for result in found) / len(found)
+            rehearsed = sum(self.setup.samples[result.id] for result in found)
+            flops += sum(self.whole.samples[k] for k in members) * sum(result.flops for result in found) / rehearsed
+        return RoundCost(
+            bytes_up=round(BYTES_PER_SCALAR * participation * up),
+            bytes_down=round(BYTES_PER_SCALAR * participation * down),
+            client_flops=round(participation * flops),
+        )
+
+
+def rehearse(spec: ExperimentSpec, data_root: Path | None) -> Estimate | None:
+    """None: it cannot be told, because clients talk to each other or because even two rounds take too long."""
+    rehearsal = Rehearsal(spec, data_root)
+    if rehearsal.algorithm.peers() is not None:
+        return None
+    try:
+        return rehearsal.perform()
+    except (Interrupted, Diverged):
+        return None
+
+
+def _actors(setup: Setup, counts: Tensor) -> list[int]:
+    """The typical client of each architecture, and then whoever brings most classes that nobody has yet."""
+    chosen = []
+    for architecture in dict.fromkeys(setup.architectures):
+        members = [k for k, own in enumerate(setup.architectures) if own == architecture]
+        chosen.append(sorted(members, key=lambda k: (setup.samples[k], k))[len(members) // 2])
+    held = counts > 0  # (N, L)
+    while len(chosen) < MOST_ACTORS:
+        news = (held & ~held[chosen].any(0)).sum(1)
+        if not news.any():
+            break
+        chosen.append(int(news.argmax()))
+    return sorted(chosen)
+
+
+def _few(share: ClientShare, labels: Tensor) -> ClientShare:
+    held = labels[share.train]
+    chosen = torch.cat([share.train[held == label][:PER_CLASS] for label in held.unique()])
+    rest = share.train[~torch.isin(share.train, chosen)]
+    train = torch.cat([chosen, rest[: max(0, AT_LEAST - len(chosen))]]).sort().values
+    return replace(share, train=train, test=share.test[:PER_CLASS])

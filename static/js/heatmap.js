@@ -1,0 +1,202 @@
+// A table of numbers as colours: clients by classes, clients by rounds. Drawn on a canvas, readable by mouse, keys and as a table.
+
+import { isDark, onThemeChange } from "./colours.js";
+import { fill, h, one } from "./dom.js";
+import { integer } from "./units.js";
+
+/** From nothing to most, each theme with its own: the empty cell is close to the ground, the fullest stands out. */
+const STOPS = {
+  light: [[240, 243, 247], [158, 197, 232], [49, 120, 188], [8, 48, 107]],
+  dark: [[30, 35, 42], [33, 74, 122], [62, 135, 205], [196, 225, 255]],
+};
+const LEFT = 52;
+const TOP = 6;
+const BOTTOM = 34;
+
+function colour(share, dark) {
+  const stops = STOPS[dark ? "dark" : "light"];
+  const place = Math.min(1, Math.max(0, share)) * (stops.length - 1);
+  const low = Math.min(stops.length - 2, Math.floor(place));
+  const mix = stops[low].map((part, index) => Math.round(part + (stops[low + 1][index] - part) * (place - low)));
+  return `rgb(${mix.join(" ")})`;
+}
+
+/**
+ * @typedef {object} Heat
+ * @property {(number|null)[][]} values rows of cells; null is a cell without a value
+ * @property {string} rowTitle what a row is, e.g. "Client"
+ * @property {string} columnTitle what a column is, e.g. "Class"
+ * @property {(index: number) => string} [rowText]
+ * @property {(index: number) => string} [columnText]
+ * @property {(value: number) => string} [valueText]
+ * @property {number} [low] value of the palest colour
+ * @property {number} [high] value of the deepest colour
+ * @property {string} [unit] what the numbers are, for the tip and the legend
+ */
+
+export class Heatmap {
+  /** @param {HTMLElement} root @param {{title: string, empty?: string, name: string}} options */
+  constructor(root, { title, empty = "Nothing to show yet.", name }) {
+    this.root = root;
+    this.title = title;
+    /** @type {Heat|null} */
+    this.heat = null;
+    this.cursor = null;
+    this.canvas = h("canvas", { class: "heat-canvas", tabindex: 0, role: "img", "aria-label": title });
+    this.tip = h("div", { class: "chart-tip", hidden: true });
+    this.note = h("p", { class: "chart-empty" }, empty);
+    this.stage = h("div", { class: "heat-stage" }, this.canvas, this.note, this.tip);
+    this.legend = h("div", { class: "heat-legend small muted num" });
+    this.table = h("div", { class: "table-frame heat-table" });
+    this.details = h("details", { hidden: true, on: { toggle: () => this.writeTable() } }, h("summary", {}, "The numbers as a table"), this.table);
+    fill(root, h("div", { class: "chart-head" }, h("h2", { class: "chart-title" }, title), this.legend), this.stage, this.details);
+    this.canvas.addEventListener("mousemove", (event) => this.point(event));
+    this.canvas.addEventListener("mouseleave", () => this.show(null));
+    this.canvas.addEventListener("blur", () => this.show(null));
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+    new ResizeObserver(() => this.draw()).observe(this.stage);
+    onThemeChange(() => this.draw());
+    window.fedarena ??= {};
+    (window.fedarena.heatmaps ??= {})[name] = this;
+  }
+
+  /** @param {Heat|null} heat */
+  set(heat) {
+    this.heat = heat && heat.values.length && heat.values[0].length ? heat : null;
+    this.draw();
+    if (this.details.open) this.writeTable();
+  }
+
+  get size() {
+    return { rows: this.heat?.values.length ?? 0, columns: this.heat?.values[0]?.length ?? 0 };
+  }
+
+  text(kind, index) {
+    return (kind === "row" ? this.heat.rowText : this.heat.columnText)?.(index) ?? String(index);
+  }
+
+  draw() {
+    const { heat, canvas } = this;
+    canvas.hidden = !heat;
+    this.note.hidden = Boolean(heat);
+    this.details.hidden = !heat;
+    this.legend.hidden = !heat;
+    const width = this.stage.clientWidth;
+    if (!heat || !width) return;
+    const { rows, columns } = this.size;
+    const cell = Math.min(24, Math.max(3, Math.floor(420 / rows)));
+    const plotHeight = cell * rows;
+    const plotWidth = width - LEFT - 8;
+    const height = TOP + plotHeight + BOTTOM;
+    const ratio = devicePixelRatio;
+    canvas.style.height = `${height}px`;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    const pen = canvas.getContext("2d");
+    pen.scale(ratio, ratio);
+    const dark = isDark();
+    const flat = heat.values.flat().filter((value) => value !== null);
+    const low = heat.low ?? 0;
+    const high = heat.high ?? Math.max(low + 1e-9, ...flat.slice(0, 100_000));
+    this.box = { left: LEFT, top: TOP, width: plotWidth, height: plotHeight, cellWidth: plotWidth / columns, cellHeight: cell };
+    const gap = this.box.cellWidth >= 6 && cell >= 6 ? 1 : 0;
+    heat.values.forEach((row, y) => {
+      row.forEach((value, x) => {
+        if (value === null || value === undefined) return;
+        // a step below linear for small counts: ten of a thousand samples are not nothing
+        const share = heat.low === undefined ? Math.sqrt(value / high) : (value - low) / (high - low || 1);
+        pen.fillStyle = colour(share, dark);
+        const left = LEFT + x * this.box.cellWidth;
+        pen.fillRect(left, TOP + y * cell, Math.max(0.75, this.box.cellWidth - gap), cell - gap);
+      });
+    });
+    this.axes(pen, rows, columns, plotWidth, plotHeight, cell);
+    if (this.cursor) this.mark(pen);
+    this.canvas.setAttribute("aria-label", `${this.title}: ${integer(rows)} × ${integer(columns)} cells. Arrow keys read them; a table follows.`);
+    const show = heat.valueText ?? integer;
+    fill(this.legend, `${show(low)} `, h("canvas", { class: "heat-scale", width: 96, height: 10, "aria-hidden": "true" }), ` ${show(high)}${heat.unit ? ` ${heat.unit}` : ""}`);
+    const scale = /** @type {HTMLCanvasElement} */ (one(".heat-scale", this.legend)).getContext("2d");
+    for (let x = 0; x < 96; x += 1) {
+      scale.fillStyle = colour(heat.low === undefined ? Math.sqrt(x / 95) : x / 95, dark);
+      scale.fillRect(x, 0, 1, 10);
+    }
+  }
+
+  axes(pen, rows, columns, plotWidth, plotHeight, cell) {
+    const style = getComputedStyle(this.stage);
+    pen.fillStyle = style.color;
+    pen.font = `11px ${style.fontFamily}`;
+    pen.textBaseline = "middle";
+    pen.textAlign = "right";
+    const rowStep = Math.max(1, Math.ceil(14 / cell));
+    for (let y = 0; y < rows; y += rowStep) pen.fillText(this.text("row", y), LEFT - 6, TOP + (y + 0.5) * cell);
+    pen.textAlign = "center";
+    pen.textBaseline = "top";
+    const columnStep = Math.max(1, Math.ceil(28 / (plotWidth / columns)));
+    for (let x = 0; x < columns; x += columnStep) pen.fillText(this.text("column", x), LEFT + (x + 0.5) * (plotWidth / columns), TOP + plotHeight + 4);
+    pen.fillText(this.heat.columnTitle, LEFT + plotWidth / 2, TOP + plotHeight + 19);
+    pen.save();
+    pen.translate(10, TOP + plotHeight / 2);
+    pen.rotate(-Math.PI / 2);
+    pen.textBaseline = "middle";
+    if (plotHeight > 40) pen.fillText(this.heat.rowTitle, 0, 0);
+    pen.restore();
+  }
+
+  mark(pen) {
+    const { cellWidth, cellHeight } = this.box;
+    pen.strokeStyle = getComputedStyle(this.stage).getPropertyValue("--accent");
+    pen.strokeStyle = isDark() ? "#ffffff" : "#000000";
+    pen.lineWidth = 1.5;
+    pen.strokeRect(LEFT + this.cursor.column * cellWidth - 0.5, TOP + this.cursor.row * cellHeight - 0.5, Math.max(2, cellWidth), cellHeight);
+  }
+
+  point(event) {
+    const { left, top } = this.canvas.getBoundingClientRect();
+    const column = Math.floor((event.clientX - left - LEFT) / this.box.cellWidth);
+    const row = Math.floor((event.clientY - top - TOP) / this.box.cellHeight);
+    const { rows, columns } = this.size;
+    this.show(row >= 0 && row < rows && column >= 0 && column < columns ? { row, column } : null);
+  }
+
+  key(event) {
+    const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    const move = moves[event.key];
+    if (!move || !this.heat) return;
+    event.preventDefault();
+    const { rows, columns } = this.size;
+    const from = this.cursor ?? { row: 0, column: -move[1] };
+    this.show({ row: Math.min(rows - 1, Math.max(0, from.row + move[0])), column: Math.min(columns - 1, Math.max(0, from.column + move[1])) });
+  }
+
+  show(cursor) {
+    const before = this.cursor;
+    this.cursor = cursor;
+    if (before?.row !== cursor?.row || before?.column !== cursor?.column) this.draw();
+    this.tip.hidden = !cursor;
+    if (!cursor) return;
+    const value = this.heat.values[cursor.row][cursor.column];
+    const text = value === null || value === undefined ? "no value" : `${(this.heat.valueText ?? integer)(value)}${this.heat.unit ? ` ${this.heat.unit}` : ""}`;
+    const head = `${this.heat.rowTitle} ${this.text("row", cursor.row)} · ${this.heat.columnTitle.toLowerCase()} ${this.text("column", cursor.column)}`;
+    fill(this.tip, h("div", { class: "tip-head" }, head), h("div", { class: "tip-row" }, h("span", { class: "num" }, text)));
+    this.canvas.setAttribute("aria-label", `${head}: ${text}`);
+    const x = LEFT + (cursor.column + 1) * this.box.cellWidth + 8;
+    const flip = x + this.tip.offsetWidth > this.stage.clientWidth;
+    this.tip.style.transform = `translate(${Math.round(flip ? x - this.tip.offsetWidth - this.box.cellWidth - 16 : x)}px, ${Math.round(Math.max(0, TOP + cursor.row * this.box.cellHeight - 20))}px)`;
+  }
+
+  writeTable() {
+    if (!this.details.open || !this.heat) return;
+    const { rows, columns } = this.size;
+    const show = this.heat.valueText ?? integer;
+    fill(
+      this.table,
+      h(
+        "table",
+        { class: "data" },
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, this.heat.rowTitle), Array.from({ length: columns }, (_, x) => h("th", { scope: "col", class: "right" }, this.text("column", x))))),
+        h("tbody", {}, Array.from({ length: rows }, (_, y) => h("tr", {}, h("th", { scope: "row" }, this.text("row", y)), this.heat.values[y].map((value) => h("td", { class: "num right" }, value === null || value === undefined ? "–" : show(value)))))),
+      ),
+    );
+  }
+}

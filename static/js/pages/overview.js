@@ -1,0 +1,158 @@
+// The overview: what failed, runs, waits and finished, current without a reload.
+
+import { swatch } from "../chart-swatch.js";
+import { methodStyle, methodTitle } from "../colours.js";
+import { fill, h, one, pageData, setText, stateChip } from "../dom.js";
+import { live, perFrame } from "../live.js";
+import { applyRound } from "../series.js";
+import { notice } from "../shell.js";
+import { sparkline } from "../sparkline.js";
+import { datasetText, experimentTitle } from "../spec.js";
+import { NONE, ago, clock, duration, integer, percent, percentNumber } from "../units.js";
+
+let data = pageData();
+
+const link = (experiment) => h("a", { class: "name-link", href: `/experiments/${experiment.id}` }, experimentTitle(experiment, methodTitle));
+const method = (experiment) => h("span", { class: "method" }, swatch(methodStyle(experiment.spec.algorithm.name)), methodTitle(experiment.spec.algorithm.name));
+
+function figure(name, value, detail, some = false) {
+  const box = one(`[data-figure="${name}"]`);
+  setText(one(".figure-value", box), value);
+  setText(one(".figure-detail", box), detail);
+  box.toggleAttribute("data-some", some);
+}
+
+function done(experiment) {
+  return Math.max(0, Math.min(experiment.rounds, experiment.next_round - 1));
+}
+
+/** From its own last rounds, else from what is known of its kind. */
+function secondsLeft(experiment) {
+  const seconds = (data.curves[experiment.id]?.seconds ?? []).slice(1).slice(-10);
+  const one_ = seconds.length ? seconds.reduce((sum, value) => sum + value, 0) / seconds.length : data.expected[experiment.id];
+  return one_ === null || one_ === undefined ? null : one_ * (experiment.rounds - done(experiment));
+}
+
+/** When each waiting experiment ends if the slots take them in order; unknown after one whose duration is unknown. */
+function schedule() {
+  const slots = Math.max(1, data.slots || data.running.length);
+  const free = data.running.map((experiment) => secondsLeft(experiment)).slice(0, slots);
+  while (free.length < slots) free.push(0);
+  return data.queued.map((experiment) => {
+    const takes = secondsLeft(experiment);
+    const soonest = free.every((time) => time !== null) ? free.indexOf(Math.min(...free)) : -1;
+    if (soonest < 0 || takes === null) return { takes, end: null };
+    free[soonest] += takes;
+    return { takes, end: free[soonest] };
+  });
+}
+
+function at(seconds) {
+  if (seconds === null) return NONE;
+  const time = new Date(Date.now() + 1000 * seconds);
+  const today = time.toDateString() === new Date().toDateString();
+  const text = time.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  return today ? text : `${time.toLocaleDateString("en-GB", { weekday: "short" })} ${text}`;
+}
+
+function render() {
+  const plan = schedule();
+  const counts = data.counts;
+  const lefts = data.running.map(secondsLeft);
+  const ends = plan.length ? plan.map((item) => item.end) : lefts;
+  const last = ends.length && ends.every((end) => end !== null) ? Math.max(...ends) : null;
+  const paused = counts.paused ?? 0;
+  figure("running", integer(data.running.length), `${integer(data.slots)} ${data.slots === 1 ? "slot" : "slots"}`);
+  figure("queued", integer((counts.queued ?? 0) + paused), paused ? `${integer(paused)} paused` : "");
+  figure("end", ends.length ? at(last) : NONE, last === null ? (ends.length ? "not known yet" : "nothing waits") : `in about ${duration(last)}`);
+  figure("finished", integer(data.finished_today), `${integer(counts.finished ?? 0)} in all`);
+  figure("failed", integer(data.failed_today), data.failed_today ? "see below" : "all is well", data.failed_today > 0);
+  one("#failed-panel").hidden = !data.failed.length;
+  fill(one("#failed"), data.failed.map((item) => h("li", {}, stateChip(item.state), link(item), h("span", { class: "reason", title: item.error?.reason ?? "" }, item.error?.reason ?? ""), h("span", { class: "muted num", title: clock(item.finished_at) }, ago(item.finished_at)), h("a", { href: `/new?from=${item.id}` }, "Clone"))));
+  const nothing = !Object.values(counts).some((count) => count > 0);
+  one("#welcome").hidden = !nothing;
+  one("#night").hidden = nothing;
+  one("#no-worker").hidden = data.slots > 0 || !(data.queued.length || data.running.length);
+  setText(one("#no-worker-text"), "Experiments wait until a worker is seen. `fedarena serve` starts one with the dashboard, `fedarena worker` one more.");
+  renderRunning(lefts);
+  renderQueue(plan);
+  one("#finished").hidden = !data.finished.length;
+  one("#finished-empty").hidden = data.finished.length > 0;
+  fill(one("#finished tbody"), data.finished.map((item) => h("tr", { data: { id: item.id, state: item.state } }, h("td", {}, link(item)), h("td", {}, method(item)), h("td", {}, datasetText(item.spec.dataset)), h("td", { class: "num right" }, percentNumber(item.headline?.best_accuracy)), h("td", { class: "num right" }, duration(item.seconds)), h("td", { class: "num right muted", title: clock(item.finished_at) }, ago(item.finished_at)))));
+  fill(one("#workers tbody"), data.workers.length ? data.workers.map(workerRow) : h("tr", {}, h("td", { colspan: 4, class: "muted" }, "None is known.")));
+}
+
+function workerRow(worker) {
+  const silent = Date.now() - new Date(worker.last_seen).getTime() > 1000 * worker.silent_after;
+  return h("tr", { class: silent ? "worker-silent" : null }, h("th", { scope: "row" }, worker.name), h("td", {}, worker.device), h("td", { class: "num right" }, integer(worker.slots)), h("td", { class: "num right", title: clock(worker.last_seen) }, `${silent ? "silent, " : ""}${ago(worker.last_seen)}`));
+}
+
+function renderRunning(lefts) {
+  one("#running-empty").hidden = data.running.length > 0;
+  const compare = /** @type {HTMLAnchorElement} */ (one("#compare-running"));
+  compare.hidden = data.running.length < 2;
+  compare.href = `/compare?ids=${data.running.map((item) => item.id).join(",")}`;
+  fill(
+    one("#running"),
+    data.running.map((item, index) => {
+      const curve = data.curves[item.id]?.accuracy ?? [];
+      const best = item.headline?.best_accuracy;
+      return h(
+        "li",
+        { data: { id: item.id } },
+        h("div", {}, h("div", { class: "title" }, swatch(methodStyle(item.spec.algorithm.name)), link(item), item.state === "running" ? null : stateChip(item.state)), h("div", { class: "progress num" }, h("progress", { max: item.rounds, value: done(item), "aria-label": `${done(item)} of ${item.rounds} rounds` }), `${integer(done(item))} / ${integer(item.rounds)} · ${methodTitle(item.spec.algorithm.name)} on ${datasetText(item.spec.dataset)}`)),
+        sparkline(curve.slice(1), item.rounds, methodStyle(item.spec.algorithm.name), `Accuracy so far, best ${percent(best)}`),
+        h("span", { class: "accuracy num", title: "Best accuracy so far (%)" }, percentNumber(best)),
+        h("span", { class: "left num" }, lefts[index] === null ? NONE : `${duration(lefts[index])} left`),
+      );
+    }),
+  );
+}
+
+function renderQueue(plan) {
+  one("#queued").hidden = !data.queued.length;
+  one("#queued-empty").hidden = data.queued.length > 0;
+  const hidden = (data.counts.queued ?? 0) - data.queued.length;
+  setText(one("#queue-note"), hidden > 0 ? `the first ${integer(data.queued.length)} of ${integer(data.counts.queued)}` : "in the order in which workers take them");
+  fill(one("#queued tbody"), data.queued.map((item, index) => h("tr", { data: { id: item.id, state: item.state } }, h("td", { class: "num right muted" }, integer(index + 1)), h("td", {}, link(item)), h("td", { class: "num right" }, plan[index].takes === null ? NONE : `about ${duration(plan[index].takes)}`), h("td", { class: "num right" }, at(plan[index].end)))));
+}
+
+let timer = 0;
+async function reload() {
+  try {
+    const response = await fetch("/overview.json");
+    if (!response.ok) throw new Error(`status ${response.status}`);
+    data = await response.json();
+    render();
+  } catch (error) {
+    console.info("The overview could not be read.", error); // the live dot shows that the server is away
+  }
+}
+/** A state moves an experiment from one table to another and changes the order of the queue: the server knows best. */
+function reloadSoon() {
+  clearTimeout(timer);
+  timer = window.setTimeout(reload, 300);
+}
+const renderSoon = perFrame(render);
+live.onState(reloadSoon);
+live.onRound((record) => {
+  const item = data.running.find((entry) => entry.id === record.experiment);
+  if (!item || !applyRound(item, record)) return;
+  const curve = (data.curves[item.id] ??= { round: [], accuracy: [], seconds: [] });
+  curve.round.push(record.round);
+  curve.accuracy.push(record.accuracy);
+  curve.seconds.push(record.seconds);
+  renderSoon();
+});
+document.addEventListener("click", (event) => {
+  const target = /** @type {HTMLElement} */ (event.target);
+  const row = target.closest("tr[data-id]");
+  if (row instanceof HTMLElement && !target.closest("a") && !String(getSelection())) location.assign(`/experiments/${row.dataset.id}`);
+});
+document.addEventListener("fedarena:compare", () => {
+  if (data.running.length) location.assign(`/compare?ids=${data.running.map((item) => item.id).join(",")}`);
+  else notice("Nothing runs now. Choose experiments in the list.");
+});
+setInterval(reloadSoon, 60_000);
+render();
+live.start({ after: data.seq });

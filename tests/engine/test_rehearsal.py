@@ -1,0 +1,40 @@
+"""The cost that is told in advance is the cost that is booked later."""
+
+import pytest
+
+from engine.algorithms import REGISTRY
+from engine.catalogue import check, estimate
+from engine.rehearsal import Rehearsal, rehearse
+from engine.run import Run
+from engine.spec import SpecError
+from engine.training import Interrupted
+from tests.engine.conftest import SpecMaker
+
+VARIES = {"fedkd": "the rank of an update", "fedapen": "a share of few samples", "compfl": "the expert drawn"}
+
+
+@pytest.mark.parametrize("name", [name for name in REGISTRY if name not in VARIES])
+def test_the_estimate_is_what_the_second_round_costs(name: str, small_spec: SpecMaker) -> None:
+    spec = small_spec(name, participation=1.0, rounds=2)
+    try:
+        check(spec, None)
+    except SpecError as error:
+        pytest.skip(str(error))
+    found = estimate(spec, None)
+    assert found is not None
+    opening, _, second = Run(spec).rounds()
+    assert (found.round.bytes_up, found.round.bytes_down) == (second.bytes_up, second.bytes_down)
+    assert found.round.client_flops == pytest.approx(second.client_flops, rel=0.01)
+    assert (found.opening.bytes_up, found.opening.client_flops) == (opening.bytes_up, opening.client_flops)
+
+
+def test_a_part_of_the_clients_costs_a_part(small_spec: SpecMaker) -> None:
+    whole, half = (rehearse(small_spec("fedavg", participation=share), None) for share in (1.0, 0.5))
+    assert whole is not None
+    assert half is not None
+    assert half.round.bytes_up == whole.round.bytes_up / 2
+
+
+def test_a_rehearsal_that_takes_too_long_is_given_up(small_spec: SpecMaker) -> None:
+    with pytest.raises(Interrupted):
+        Rehearsal(small_spec("fedavg"), None, patience=0).perform()
