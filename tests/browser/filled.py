@@ -8,7 +8,8 @@ from typing import Any
 
 from app.store import experiments, rounds
 from app.store.database import Database
-from engine.records import RoundRecord
+from app.store.tables import Round
+from engine.records import RoundRecord, headline
 from engine.spec import ExperimentSpec
 
 SPEC: dict[str, Any] = {
@@ -82,21 +83,33 @@ def put(
     database: Database,
     records: Sequence[RoundRecord] | None = None,
     *,
-    partition: str | None = None,
+    fingerprint: str | None = None,
     upto: int | None = None,
     **changes: Any,
 ) -> str:
-    """Store an experiment with its rounds, all of them or up to one; gives its id."""
+    """Store an experiment with its rounds, all of them or up to one; gives its id. `fingerprint`: of its partition."""
     spec = ExperimentSpec.parse({**SPEC, **changes})
     plain = spec.canonical()
     history = list(records) if records is not None else run(plain)
     told = hashlib.sha256(f"{plain['dataset']}{plain['partition']}{plain['clients']}{plain['seed']}".encode())
+    *past, last = history[: None if upto is None else upto + 1]
     with database.write() as session:
         row = experiments.submit(session, plain, spec.fingerprint(), priority=100)
         claim = experiments.claim(session, "filler", 3600)
         assert claim is not None
         assert claim.experiment == row.id
-        experiments.begin(session, claim, partition or told.hexdigest(), {"machine": "none"})
-        for record in history[: None if upto is None else upto + 1]:
-            rounds.commit_round(session, claim, record, 3600)
+        experiments.begin(session, claim, fingerprint or told.hexdigest(), {"machine": "none"})
+        row = experiments.held(session, claim) or row
+        # the past in one go: a page does not see how it came, and thousands of rounds are quick
+        session.add_all(
+            Round(experiment=row.id, fence=claim.fence, stored_at=0.0, seq=row.seq, **record.model_dump())
+            for record in past
+        )
+        best = headline(past)
+        row.best_accuracy, row.best_round, row.final_accuracy = best.best_accuracy, best.best_round, best.final_accuracy
+        row.next_round = len(past)
+        row.seconds = sum(record.seconds for record in past)
+        row.totals = {key: sum(getattr(record, key) for record in past) for key in row.totals}
+        session.flush()
+        rounds.commit_round(session, claim, last, 3600)
         return row.id
