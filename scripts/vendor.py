@@ -1,4 +1,4 @@
-"""Copy browser libraries from their npm packages into static/vendor, and check that the copies are unchanged."""
+"""Copy browser libraries from their npm packages into the vendor folders, and check that the copies are unchanged."""
 
 import argparse
 import hashlib
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-VENDOR = Path(__file__).resolve().parent.parent / "static" / "vendor"
+ROOT = Path(__file__).resolve().parent.parent
+VENDOR = ROOT / "static" / "vendor"
+TEST_VENDOR = ROOT / "tests" / "browser" / "vendor"
 MANIFEST = "vendor.json"
 
 
@@ -29,7 +31,10 @@ class Package:
 PACKAGES = (
     Package("uplot", "1.6.32", "MIT", ("LICENSE", "dist/uPlot.iife.min.js", "dist/uPlot.min.css")),
     Package("js-yaml", "5.5.0", "MIT", ("LICENSE", "dist/browser/js-yaml.esm.min.mjs")),
+    Package("echarts", "6.1.0", "Apache-2.0", ("LICENSE", "NOTICE", "licenses/LICENSE-d3", "dist/echarts.esm.min.mjs")),
 )
+TEST_PACKAGES = (Package("axe-core", "4.14.0", "MPL-2.0", ("LICENSE", "LICENSE-3RD-PARTY.txt", "axe.min.js")),)
+"""Served to nobody: the accessibility tests load it into the pages."""
 
 
 def digest(path: Path) -> str:
@@ -54,13 +59,13 @@ def problems(folder: Path = VENDOR) -> list[str]:
     return found
 
 
-def update(folder: Path = VENDOR) -> None:
+def update(folder: Path = VENDOR, packages: tuple[Package, ...] = PACKAGES) -> None:
     """Fetch every package with `npm pack` and write the wanted files and the manifest."""
     npm = shutil.which("npm")
     if npm is None:
         raise SystemExit("npm is needed to fetch packages, but was not found; it is not needed to run FedArena")
     manifest: list[dict[str, Any]] = []
-    for package in PACKAGES:
+    for package in packages:
         with tempfile.TemporaryDirectory() as temporary:
             wanted = f"{package.name}@{package.version}"
             subprocess.run(
@@ -92,11 +97,12 @@ def main() -> int:
     parser.add_argument("command", nargs="?", choices=("update", "verify"), default="update")
     if parser.parse_args().command == "update":
         update()
-    found = problems()
+        update(TEST_VENDOR, TEST_PACKAGES)
+    found = [*problems(), *problems(TEST_VENDOR)]
     for line in found:
         sys.stderr.write(line + "\n")
     if not found:
-        sys.stdout.write(f"{VENDOR.name}: every file is as recorded\n")
+        sys.stdout.write("every vendored file is as recorded\n")
     return 1 if found else 0
 
 

@@ -25,8 +25,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app.starter": (),
     "app.doctor": ("app.config", "app.store", "engine.catalogue", "engine.vision"),
     "app.cli_data": ("app.config", "engine"),
-    "app.api": ("app.api", *SHARED, *ENGINE_DOOR),
-    "app.pages": ("app.pages", "app.studies", *SHARED, *ENGINE_DOOR),
+    "app.comparison": ("app.comparison", "app.store", "engine.records"),
+    "app.api": ("app.api", "app.comparison", *SHARED, *ENGINE_DOOR),
+    "app.pages": ("app.pages", "app.comparison", "app.studies", *SHARED, *ENGINE_DOOR),
     "app.studies": ("app.studies", *SHARED, *ENGINE_DOOR),
     "app.main": (
         *SHARED,

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from app.api import catalog, estimate, events, experiments, health, labels, rounds
+from app.api import catalog, compare, estimate, events, experiments, health, labels, rounds
 from app.errors import Errors
 
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -20,6 +20,7 @@ router = APIRouter(prefix="/api", responses=REFUSED)
 router.include_router(experiments.router)
 router.include_router(labels.router)
 router.include_router(rounds.router)
+router.include_router(compare.router)
 router.include_router(events.router)
 router.include_router(catalog.router)
 router.include_router(estimate.router)

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request
 from sqlmodel import Session
 from starlette.responses import Response
 
+from app.comparison import curves
 from app.config import Settings
 from app.pages.rendering import error_page, render
 from app.store import experiments, listing, rounds, sequence
@@ -18,8 +19,8 @@ from engine import catalogue
 
 PAGE_SIZE = 50
 MOST_COMPARED = 200
-COLUMNS = ("accuracy", "loss", "bytes_up", "bytes_down", "client_flops", "seconds")
-"""What the comparison draws; the browser asks for the same fields when it adds an experiment."""
+MOST_POINTS, FEWEST_POINTS = 40_000, 300
+"""Of all curves of a comparison together, and of one: a screen shows no more, and a browser stays quick."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -91,13 +92,14 @@ def compare_page(request: Request, ids: str = "") -> Response:
         return error_page(request, 422, message)
     with _database(request).read() as session:
         seq = _seq(session)
-        found = [row for row in (experiments.get(session, key) for key in wanted) if row is not None]
-        known = [row.id for row in found]
+        found = experiments.some(session, wanted)
+        points = max(FEWEST_POINTS, MOST_POINTS // max(1, len(found)))
         data = {
             "seq": seq,
-            "experiments": [_view(row) for row in found],
-            "columns": rounds.columns(session, known, COLUMNS) if known else {},
-            "missing": [key for key in wanted if key not in set(known)],
+            "experiments": [_view(row) for row in found.values()],
+            "curves": curves.read(session, list(found.values()), points),
+            "points": points,
+            "missing": [key for key in wanted if key not in found],
         }
     return render(request, "compare.html", "compare", data=data)
 

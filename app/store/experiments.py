@@ -74,6 +74,12 @@ def existing(session: Session, ids: Sequence[str]) -> set[str]:
     return set(session.scalars(select(col(Experiment.id)).where(col(Experiment.id).in_(ids))))
 
 
+def some(session: Session, ids: Sequence[str]) -> dict[str, Experiment]:
+    """Those of the ids that exist, in their order."""
+    found = {row.id: row for row in session.scalars(select(Experiment).where(col(Experiment.id).in_(ids)))}
+    return {key: found[key] for key in ids if key in found}
+
+
 def page(
     session: Session, *, state: State | None = None, search: str = "", limit: int = 50, before: str | None = None
 ) -> tuple[list[Experiment], str | None]:

@@ -1,11 +1,11 @@
 """Rounds: the one transaction that counts, and reading them back."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import and_, func, or_, select
 from sqlmodel import Session, col
 
 from app.store import experiments, sequence
@@ -142,3 +142,62 @@ def columns(session: Session, ids: Sequence[str], fields: Sequence[str]) -> dict
         for name, value in zip(names, values, strict=True):
             lists[name].append(value)
     return answer
+
+
+COSTS = ("round", "accuracy", "loss", "bytes_up", "bytes_down", "client_flops", "seconds")
+
+
+def costs(session: Session, ids: Sequence[str]) -> dict[str, dict[str, tuple[Any, ...]]]:
+    """What curves are drawn from, a tuple a field, with the size of each cohort as `participants`."""
+    names = (*COSTS, "participants")
+    query = (
+        select(
+            col(Round.experiment),
+            *(getattr(Round, name) for name in COSTS),
+            func.json_array_length(col(Round.cohort)),
+        )
+        .where(col(Round.experiment).in_(ids))
+        .order_by(col(Round.experiment), col(Round.round))
+    )
+    rows: dict[str, list[tuple[Any, ...]]] = {key: [] for key in ids}
+    for row in session.connection().execute(query):
+        rows[row[0]].append(row[1:])
+    return {
+        key: dict(zip(names, zip(*found, strict=True) if found else ((),) * len(names), strict=True))
+        for key, found in rows.items()
+    }
+
+
+def last_tested(session: Session, ids: Sequence[str]) -> dict[str, int]:
+    """The last round of each experiment that has an accuracy; the opening does not count."""
+    query = (
+        select(col(Round.experiment), func.max(col(Round.round)))
+        .where(col(Round.experiment).in_(ids), col(Round.round) > 0, col(Round.accuracy).is_not(None))
+        .group_by(col(Round.experiment))
+    )
+    return dict(session.execute(query).all())
+
+
+def client_accuracy(session: Session, places: Mapping[str, int]) -> dict[str, dict[str, float | None]]:
+    """What each client had in one round of each experiment."""
+    if not places:
+        return {}
+    wanted = [and_(col(Round.experiment) == key, col(Round.round) == number) for key, number in places.items()]
+    query = select(col(Round.experiment), col(Round.client_accuracy)).where(or_(*wanted))
+    return dict(session.execute(query).all())
+
+
+def latest_client_accuracy(session: Session, experiment: str, clients: int) -> dict[str, float | None]:
+    """The last value of each client, read backwards until all clients were seen."""
+    query = (
+        select(col(Round.client_accuracy))
+        .where(col(Round.experiment) == experiment, col(Round.round) > 0)
+        .order_by(col(Round.round).desc())
+        .execution_options(yield_per=20)
+    )
+    found: dict[str, float | None] = {}
+    for tested in session.scalars(query):
+        found = {**tested, **found}
+        if len(found) >= clients:
+            break
+    return found

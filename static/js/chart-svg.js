@@ -1,6 +1,6 @@
 // A chart as a standalone SVG file for papers and slides: always on white, with the light theme's colours.
 
-import { QUANTITIES, axisTitle, ticks } from "./units.js";
+import { QUANTITIES, axisTitle } from "./units.js";
 
 const WIDTH = 900;
 const HEIGHT = 460;
@@ -24,19 +24,20 @@ export function chartSvg(chart) {
   const { min: y0, max: y1 } = u.scales.y;
   const right = WIDTH - EDGE.right;
   const bottom = HEIGHT - EDGE.bottom;
-  const px = (value) => EDGE.left + ((value - x0) / (x1 - x0)) * (right - EDGE.left);
-  const py = (value) => bottom - ((value - y0) / (y1 - y0)) * (bottom - EDGE.top);
+  const share = (value, low, high, log) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
+  const px = (value) => EDGE.left + share(value, x0, x1, chart.logX) * (right - EDGE.left);
+  const py = (value) => bottom - share(value, y0, y1, chart.logY) * (bottom - EDGE.top);
   const out = [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${HEIGHT}" viewBox="0 0 ${WIDTH} ${HEIGHT}" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#3a3f47">`,
     `<rect width="${WIDTH}" height="${HEIGHT}" fill="#ffffff"/>`,
     text(EDGE.left, 24, chart.title, 'font-size="15" font-weight="600" fill="#1b1e23"'),
     `<clipPath id="plot"><rect x="${EDGE.left}" y="${EDGE.top}" width="${right - EDGE.left}" height="${bottom - EDGE.top}"/></clipPath>`,
   ];
-  for (const value of ticks(y0, y1, 7)) {
+  for (const value of chart.yTicks(y0, y1, 7)) {
     out.push(`<line x1="${EDGE.left}" x2="${right}" y1="${py(value).toFixed(1)}" y2="${py(value).toFixed(1)}" stroke="#e3e5e8"/>`);
     out.push(text(EDGE.left - 8, py(value) + 4, y.tick(value), 'text-anchor="end"'));
   }
-  const xTicks = chart.bars ? chart.data[0] : ticks(x0, x1, 8, x.whole);
+  const xTicks = chart.bars ? chart.data[0] : chart.xTicks(x0, x1, 8);
   const every = chart.bars ? Math.max(1, Math.ceil(xTicks.length / 24)) : 1;
   xTicks.forEach((value, index) => {
     if (index % every === 0) out.push(text(px(value), bottom + 18, (chart.xText ?? x.tick)(value), 'text-anchor="middle"'));

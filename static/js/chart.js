@@ -5,7 +5,7 @@ import { chartSvg } from "./chart-svg.js";
 import { swatch } from "./chart-swatch.js";
 import { download, fill, h } from "./dom.js";
 import { csv } from "./table.js";
-import { QUANTITIES, axisTitle, ticks } from "./units.js";
+import { QUANTITIES, axisTitle, logTicks, ticks } from "./units.js";
 
 /* global uPlot */
 
@@ -30,6 +30,11 @@ const TITLE_FONT = `500 ${FONT}`;
 /** @type {Record<string, any>} */
 const handles = {};
 window.fedarena = Object.freeze({ charts: handles });
+
+/** What tests and the console may read of a chart that is drawn elsewhere. @param {string} name @param {object} handle */
+export function publishAs(name, handle) {
+  handles[name] = Object.freeze(handle);
+}
 
 /** What tests and the console may read of a chart; nothing here changes it. */
 function publish(chart) {
@@ -56,15 +61,19 @@ function publish(chart) {
     get target() {
       return chart.target;
     },
+    get log() {
+      return [chart.logX, chart.logY];
+    },
   });
 }
 
 export class Chart {
   /**
    * @param {HTMLElement} root an empty element; its class reserves the height
-   * @param {{name: string, title: string, x?: string, y: string, sync?: string, bars?: boolean, compact?: boolean, empty?: string, file?: () => string}} options
+   * @param {{name: string, title: string, x?: string, y: string, sync?: string, bars?: boolean, compact?: boolean, empty?: string, file?: () => string, tools?: HTMLElement[], changed?: () => void}} options
+   *   `tools` stand before the exports; `changed` is called when a reader zooms or hides a line
    */
-  constructor(root, { name, title, x = "round", y, sync = "", bars = false, compact = false, empty = "No data yet.", file = () => name }) {
+  constructor(root, { name, title, x = "round", y, sync = "", bars = false, compact = false, empty = "No data yet.", file = () => name, tools = [], changed = () => {} }) {
     this.root = root;
     this.name = name;
     this.title = title;
@@ -75,6 +84,10 @@ export class Chart {
     /** Few lines in a small space: the label is the value alone. */
     this.compact = compact;
     this.file = file;
+    this.tools = tools;
+    this.changed = changed;
+    this.logX = false;
+    this.logY = false;
     /** @type {Line[]} */
     this.lines = [];
     this.hidden = new Set();
@@ -120,6 +133,7 @@ export class Chart {
           "div",
           { class: "tools" },
           this.resetButton,
+          this.tools,
           tool("CSV", "Download the data of this chart", () => download(`${this.file()}.csv`, this.toCsv(), "text/csv")),
           tool("SVG", "Download this chart as a vector image", () => download(`${this.file()}.svg`, this.toSvg(), "image/svg+xml")),
           tool("PNG", "Download this chart as an image", () => this.toPng()),
@@ -133,15 +147,17 @@ export class Chart {
   /**
    * Shows these lines. Zoom and hidden lines stay as they are.
    * @param {Line[]} lines
-   * @param {{target?: number|null, marks?: any[], x?: string, xText?: ((value: number) => string)|null, hint?: string}} more
+   * @param {{target?: number|null, marks?: any[], x?: string, xText?: ((value: number) => string)|null, hint?: string, logX?: boolean, logY?: boolean}} more
    */
-  set(lines, { target = null, marks = [], x = this.xQuantity, xText = null, hint = "" } = {}) {
+  set(lines, { target = null, marks = [], x = this.xQuantity, xText = null, hint = "", logX = false, logY = false } = {}) {
     if (x !== this.xQuantity) {
       this.xQuantity = x;
       this.zoom = null;
       this.structure = "";
     }
-    this.lines = lines;
+    this.logX = logX;
+    this.logY = logY;
+    this.lines = logX || logY ? lines.map((line) => positive(line, logX, logY)) : lines;
     this.target = target;
     this.marks = marks;
     this.xText = xText;
@@ -182,6 +198,8 @@ export class Chart {
     this.data = align(this.lines);
     const structure = JSON.stringify([
       this.xQuantity,
+      this.logX,
+      this.logY,
       this.endLabels,
       this.lines.map((line) => [line.key, line.label, line.style.light, line.style.dash, Boolean(line.low), line.faint]),
     ]);
@@ -252,8 +270,8 @@ export class Chart {
       padding: [10, this.gutter, 0, 0],
       legend: { show: false },
       scales: {
-        x: { time: false, range: (u, low, high) => this.xRange(low, high) },
-        y: { range: (u, low, high) => this.yRange(low, high) },
+        x: { time: false, distr: this.logX ? 3 : 1, range: (u, low, high) => this.xRange(low, high) },
+        y: { distr: this.logY ? 3 : 1, range: (u, low, high) => this.yRange(low, high) },
       },
       axes: [
         {
@@ -267,7 +285,8 @@ export class Chart {
           grid: { show: false },
           ticks: { stroke: () => cssColour("--line"), width: 1, size: 4 },
           border: { show: true, stroke: () => cssColour("--line"), width: 1 },
-          splits: (u, i, low, high) => this.bars ? everyBar(low, high, u.bbox.width) : ticks(low, high, Math.max(2, u.bbox.width / devicePixelRatio / room), x.whole),
+          splits: (u, i, low, high) => this.bars ? everyBar(low, high, u.bbox.width) : this.xTicks(low, high, Math.max(2, u.bbox.width / devicePixelRatio / room)),
+          filter: (u, splits) => splits,
           values: (u, splits) => splits.map((value) => (this.xText ?? x.tick)(value)),
         },
         {
@@ -280,7 +299,8 @@ export class Chart {
           gap: 6,
           grid: { stroke: () => cssColour("--grid"), width: 1 },
           ticks: { show: false },
-          splits: (u, i, low, high) => (this.nothing ? [0] : ticks(low, high, Math.max(2, u.bbox.height / devicePixelRatio / 44))),
+          splits: (u, i, low, high) => (this.nothing ? [0] : this.yTicks(low, high, Math.max(2, u.bbox.height / devicePixelRatio / 44))),
+          filter: (u, splits) => splits,
           values: (u, splits) => splits.map(y.tick),
         },
       ],
@@ -302,15 +322,28 @@ export class Chart {
     };
   }
 
+  xTicks(low, high, count) {
+    return this.logX ? logTicks(low, high, count) : ticks(low, high, count, QUANTITIES[this.xQuantity].whole);
+  }
+
+  yTicks(low, high, count) {
+    return this.logY ? logTicks(low, high, count) : ticks(low, high, count);
+  }
+
   xRange(low, high) {
     if (this.zoom) return this.zoom;
+    if (this.logX) return low === high ? [low / 2, high * 2] : [low, high];
     if (this.bars) return [low - 0.6, high + 0.6];
     if (low === high) return [low - (this.xQuantity === "round" ? 1 : 0), high + 1];
     return [low, high];
   }
 
   yRange(low, high) {
-    if (low === null || high === null) return [0, 1];
+    if (low === null || high === null) return this.logY ? [0.1, 1] : [0, 1];
+    if (this.logY) {
+      const ends = this.target === null ? [low, high] : [Math.min(low, this.target), Math.max(high, this.target)];
+      return [ends[0] / 1.08, ends[1] * 1.08];
+    }
     if (this.yQuantity === "bytes" || this.yQuantity === "flops" || this.bars) {
       const top = high > 0 ? high * 1.05 : 1;
       return [0, this.yQuantity === "accuracy" ? Math.min(1, top) : top];
@@ -335,6 +368,7 @@ export class Chart {
     this.zoom = zoom;
     this.resetButton.hidden = zoom === null;
     this.plot?.setData(this.data);
+    this.changed();
   }
 
   /** @param {string} key */
@@ -343,6 +377,7 @@ export class Chart {
     else this.hidden.add(key);
     this.structure = "";
     this.update();
+    this.changed();
   }
 
   resize() {
@@ -529,7 +564,10 @@ export class Chart {
     if (!source) return;
     const ratio = devicePixelRatio;
     const head = 34 * ratio;
-    const canvas = h("canvas", { width: source.width, height: source.height + head });
+    const rows = this.endLabels || this.bars ? [] : this.ends().filter((end) => end.value !== null && !this.hidden.has(end.line.key));
+    const columns = Math.max(1, Math.floor(source.width / (220 * ratio)));
+    const foot = rows.length ? (12 + 18 * Math.ceil(rows.length / columns)) * ratio : 0;
+    const canvas = h("canvas", { width: source.width, height: source.height + head + foot });
     const pen = canvas.getContext("2d");
     pen.fillStyle = cssColour("--surface");
     pen.fillRect(0, 0, canvas.width, canvas.height);
@@ -545,8 +583,30 @@ export class Chart {
       pen.fillStyle = this.colour(line);
       pen.fillText(`${line.label}  ${QUANTITIES[this.yQuantity].value(value)}`, right + 10 * ratio, head + at * ratio);
     }
+    rows.sort((a, b) => b.value - a.value);
+    rows.forEach(({ line, value }, place) => {
+      const x = (16 + 220 * (place % columns)) * ratio;
+      const y = head + source.height + (10 + 18 * Math.floor(place / columns)) * ratio;
+      pen.strokeStyle = this.colour(line);
+      pen.lineWidth = 2 * ratio;
+      pen.setLineDash(line.style.dash.map((part) => part * ratio * 0.7));
+      pen.beginPath();
+      pen.moveTo(x, y);
+      pen.lineTo(x + 28 * ratio, y);
+      pen.stroke();
+      pen.fillStyle = cssColour("--text");
+      pen.fillText(`${line.label}  ${QUANTITIES[this.yQuantity].value(value)}`, x + 36 * ratio, y);
+    });
     canvas.toBlob((blob) => blob && download(`${this.file()}.png`, blob, "image/png"), "image/png");
   }
+}
+
+/** A logarithmic axis has no place for zero: such points are left out. */
+function positive(line, logX, logY) {
+  const kept = line.x.map((_, index) => index).filter((index) => !logX || line.x[index] > 0);
+  const pick = (values) => kept.map((index) => (logY && values[index] !== null && values[index] <= 0 ? null : values[index]));
+  const low = line.low && kept.map((index) => (line.low[index] === null ? null : logY ? Math.max(line.low[index], line.y[index] / 100) : line.low[index]));
+  return { ...line, x: kept.map((index) => line.x[index]), y: pick(line.y), ...(line.low ? { low, high: pick(line.high), bandText: line.bandText && ((index) => line.bandText(kept[index])) } : {}) };
 }
 
 /** All lines over one common x, as uPlot wants them; a missing point is undefined and does not break the line. */

@@ -1,30 +1,21 @@
 // From round records to curves: cumulative costs, seeds grouped by method, cost to reach a target.
 
-/** The columns a comparison needs from the server. */
-export const COLUMNS = ["accuracy", "loss", "bytes_up", "bytes_down", "client_flops", "seconds"];
-
 const ENDED_EARLY = new Set(["failed", "diverged", "cancelled", "not_applicable"]);
 
 /** The curves of one experiment. Costs are sums from round 0 on, so they include an opening step. */
 export class Curves {
-  constructor() {
-    /** @type {number[]} */ this.round = [];
-    /** @type {(number|null)[]} */ this.accuracy = [];
-    /** @type {(number|null)[]} */ this.loss = [];
-    /** @type {number[]} */ this.bytes = [];
-    /** @type {number[]} */ this.flops = [];
-    /** @type {number[]} */ this.seconds = [];
-  }
-
-  /** @param {Record<string, any[]>} columns */
-  static fromColumns(columns) {
-    const curves = new Curves();
-    (columns?.round ?? []).forEach((round, index) => {
-      const record = { round };
-      for (const name of COLUMNS) record[name] = columns[name]?.[index] ?? null;
-      curves.push(record);
-    });
-    return curves;
+  /** @param {any} columns as the server sends them; without any, the curves are empty */
+  constructor(columns = {}) {
+    /** @type {number[]} */ this.round = columns.round ?? [];
+    /** @type {(number|null)[]} */ this.accuracy = columns.accuracy ?? [];
+    /** @type {(number|null)[]} */ this.loss = columns.loss ?? [];
+    /** @type {number[]} */ this.bytes = columns.bytes ?? [];
+    /** @type {number[]} */ this.flops = columns.flops ?? [];
+    /** @type {number[]} */ this.seconds = columns.seconds ?? [];
+    /** FLOPs of one participant, without the opening. @type {number[]} */
+    this.each = columns.flops_each ?? [];
+    /** Some rounds were left out for the screen: the best round and the cost to a target are the server's to tell. */
+    this.thinned = columns.thinned ?? false;
   }
 
   get length() {
@@ -41,6 +32,8 @@ export class Curves {
     this.bytes.push((this.bytes[last] ?? 0) + (record.bytes_up ?? 0) + (record.bytes_down ?? 0));
     this.flops.push((this.flops[last] ?? 0) + (record.client_flops ?? 0));
     this.seconds.push((this.seconds[last] ?? 0) + (record.seconds ?? 0));
+    const participants = record.round > 0 ? record.cohort?.length : 0;
+    this.each.push((this.each[last] ?? 0) + (participants ? (record.client_flops ?? 0) / participants : 0));
     return true;
   }
 
@@ -62,22 +55,28 @@ export class Curves {
     return null;
   }
 
-  /** The first round whose accuracy reaches the target, and what was spent until then. */
-  reaches(target) {
+  /**
+   * Rounds until the accuracy reaches the target, and what they cost as the papers count it: the mean of all rounds
+   * but the opening, times the rounds to the target; FLOPs are those of one participant.
+   */
+  costTo(target) {
     const index = this.accuracy.findIndex((value, i) => value !== null && this.round[i] > 0 && value >= target);
     if (index < 0) return null;
-    return {
-      round: this.round[index],
-      bytes: this.bytes[index],
-      flops: this.flops[index],
-      seconds: this.seconds[index],
-      accuracy: this.accuracy[index],
-    };
+    const rounds = this.round[index];
+    const last = this.length - 1;
+    const opening = this.round[0] === 0 ? this.bytes[0] : 0;
+    return { rounds, bytes: ((this.bytes[last] - opening) / this.round[last]) * rounds, flops: (this.each[last] / this.round[last]) * rounds };
   }
 
   total(name) {
     return this.length ? this[name][this.length - 1] : null;
   }
+}
+
+/** The mean of the last `width` values, where there are any. @param {(number|null)[]} values */
+export function smoothed(values, width) {
+  if (width <= 1) return values;
+  return values.map((_, index) => mean(values.slice(Math.max(0, index - width + 1), index + 1)));
 }
 
 /** @param {(number|null|undefined)[]} values */
@@ -132,12 +131,15 @@ export function show(value) {
  * Experiments that differ in their seed only form one group.
  * @param {any[]} experiments
  * @param {(id: string) => string} titleOf
+ * @param {string[]} by the fields that tell groups of one method apart; none: all fields of the spec
  */
-export function groupExperiments(experiments, titleOf) {
+export function groupExperiments(experiments, titleOf, by = []) {
   /** @type {Map<string, any>} */
   const groups = new Map();
   for (const experiment of experiments) {
-    const fields = essence(experiment.spec);
+    const whole = essence(experiment.spec);
+    const chosen = by.length ? ["algorithm.name", ...by.filter((field) => field !== "algorithm.name")] : Object.keys(whole);
+    const fields = Object.fromEntries(chosen.map((field) => [field, whole[field]]));
     const key = JSON.stringify(Object.entries(fields).sort(([a], [b]) => (a < b ? -1 : 1)));
     const method = experiment.spec.algorithm.name;
     if (!groups.has(key)) groups.set(key, { key, method, fields, members: [], variant: 0, label: titleOf(method) });
@@ -206,35 +208,57 @@ export function meanCurve(curves, xName, yName) {
   return result;
 }
 
-/** What makes a comparison unfair, as sentences. */
-export function unfairness(groups) {
-  const found = [];
-  const differing = new Map(differences(groups).map((row) => [row.field, row.values]));
-  const say = (fields, sentence) => {
-    const hit = fields.filter((field) => differing.has(field));
-    if (hit.length) found.push(`${sentence} (${hit.map((field) => `${field}: ${[...new Set(differing.get(field).map(show))].join(", ")}`).join("; ")})`);
-  };
-  const starting = (prefix) => [...differing.keys()].filter((field) => field.startsWith(prefix));
-  say(starting("dataset."), "The data differ");
-  say(["clients", "participation", ...starting("partition.")], "The clients or their data differ");
-  say(starting("evaluation."), "Accuracy is measured in different ways");
-  say(["rounds", "training.epochs"], "The training budgets differ");
-  say(["training.lr", "training.batch_size", "training.momentum", "training.weight_decay", "training.clip", "training.augment"], "The local training differs");
-  say(["models.family", "models.feature_dim", "models.assign"], "The models differ");
+/** Fields that decide whether a comparison is fair; a name that ends with a dot stands for all fields below it. */
+const FAIRNESS = [
+  ["The data differ", ["dataset."]],
+  ["The clients or their data differ", ["clients", "partition."]],
+  ["Accuracy is measured in different ways", ["evaluation."]],
+  ["The training budgets differ", ["rounds", "participation", "training.epochs"]],
+  ["The models differ", ["models."]],
+  ["Clients talk to each other in different ways", ["topology"]],
+];
+
+/**
+ * What makes a comparison unfair, and what a reader should know besides. A field that every method was run with in the
+ * same values is a sweep, not an unfairness.
+ * @param {any[]} groups grouped by all fields
+ * @returns {{warnings: string[], notes: string[]}}
+ */
+export function fairness(groups) {
+  const warnings = [];
+  const notes = [];
+  const methods = [...Map.groupBy(groups, (group) => group.method).values()];
+  const valuesOf = (some, field) => JSON.stringify([...new Set(some.map((group) => JSON.stringify(group.fields[field]) ?? ""))].sort());
+  const swept = (field) => new Set(methods.map((some) => valuesOf(some, field))).size === 1;
+  const differing = differences(groups).filter(({ field }) => field !== "algorithm.name");
+  const words = (rows) => rows.map(({ field, values }) => `${field}: ${[...new Set(values.map(show))].join(", ")}`).join("; ");
+  const graveFields = new Set();
+  for (const [sentence, names] of FAIRNESS) {
+    const rows = differing.filter(({ field }) => names.some((name) => (name.endsWith(".") ? field.startsWith(name) : field === name)));
+    rows.forEach(({ field }) => graveFields.add(field));
+    const grave = rows.filter(({ field }) => !swept(field));
+    if (grave.length) warnings.push(`${sentence} (${words(grave)})`);
+  }
+  const own = (field) => field.startsWith("algorithm.");
+  const sweeps = differing.filter(({ field }) => !own(field) && swept(field));
+  if (sweeps.length) notes.push(`Swept for every method: ${words(sweeps)}. Compare lines with equal values.`);
+  const others = differing.filter(({ field }) => !own(field) && !swept(field) && !graveFields.has(field));
+  if (others.length) notes.push(`Also different: ${words(others)}.`);
   const partitions = new Map();
-  for (const member of groups.flatMap((group) => group.members)) {
-    if (!member.partition_fingerprint) continue;
-    const seed = member.spec.seed;
-    if (!partitions.has(seed)) partitions.set(seed, new Set());
-    partitions.get(seed).add(member.partition_fingerprint);
+  for (const group of groups) {
+    for (const member of group.members) {
+      if (!member.partition_fingerprint) continue;
+      const key = JSON.stringify([member.spec.seed, group.fields.clients, ...Object.keys(group.fields).filter((field) => /^(dataset|partition)[.]/.test(field)).map((field) => group.fields[field])]);
+      if (!partitions.has(key)) partitions.set(key, { seed: member.spec.seed, prints: new Set() });
+      partitions.get(key).prints.add(member.partition_fingerprint);
+    }
   }
-  if (!found.some((sentence) => sentence.startsWith("The clients") || sentence.startsWith("The data"))) {
-    const seeds = [...partitions].filter(([, prints]) => prints.size > 1).map(([seed]) => seed);
-    if (seeds.length) found.push(`The partitions differ although their specs are equal (seed ${seeds.join(", ")})`);
-  }
-  const seedLists = new Set(groups.map((group) => group.members.map((member) => member.spec.seed).sort().join(", ")));
-  if (seedLists.size > 1) found.push(`The methods ran with different seeds (${[...seedLists].join(" | ")})`);
-  return found;
+  const broken = [...partitions.values()].filter(({ prints }) => prints.size > 1).map(({ seed }) => seed);
+  if (broken.length) warnings.push(`The partitions differ although their specs are equal (seed ${[...new Set(broken)].join(", ")})`);
+  const seedsOf = (group) => group.members.map((member) => member.spec.seed).sort((a, b) => a - b).join(", ");
+  const seedLists = new Set(groups.map(seedsOf));
+  if (seedLists.size > 1) notes.push(`The seeds are not the same everywhere (${[...seedLists].join(" | ")}); another seed deals the data anew.`);
+  return { warnings, notes };
 }
 
 /** Brings an experiment up to date with one of its rounds, as the list shows it. @returns {boolean} */

@@ -5,9 +5,22 @@ function harmless(cell) {
   return /^[=+\-@\t\r]/.test(cell) && Number.isNaN(Number(cell)) ? `'${cell}` : cell;
 }
 
+/**
+ * A cell is a value, or one that stands out: the best of its column.
+ * @typedef {{text: string, best: boolean}} Best
+ */
+function isBest(value) {
+  return typeof value === "object" && value !== null && value.best === true;
+}
+
+function textOf(value) {
+  return typeof value === "object" && value !== null && "text" in value ? value.text : value;
+}
+
 /** @param {unknown[][]} rows */
 export function csv(rows) {
-  const cell = (value) => {
+  const cell = (given) => {
+    const value = textOf(given);
     const text = harmless(value === null || value === undefined ? "" : String(value));
     return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
@@ -16,7 +29,10 @@ export function csv(rows) {
 
 /** @param {unknown[][]} rows the first row is the head */
 export function markdown(rows) {
-  const cell = (value) => String(value ?? "").replaceAll("|", "\\|").replaceAll("\n", " ");
+  const cell = (value) => {
+    const text = String(textOf(value) ?? "").replaceAll("|", "\\|").replaceAll("\n", " ");
+    return isBest(value) ? `**${text}**` : text;
+  };
   const [head, ...body] = rows;
   const line = (row) => `| ${row.map(cell).join(" | ")} |`;
   return [line(head), `|${head.map((_, index) => (index ? "---:" : "---")).join("|")}|`, ...body.map(line)].join("\n") + "\n";
@@ -29,11 +45,16 @@ const TEX = {
   "±": "$\\pm$",
   "−": "$-$",
   "–": "--",
+  "·": "$\\cdot$",
+  "μ": "$\\mu$",
 };
 
 /** @param {unknown[][]} rows the first row is the head */
 export function latex(rows) {
-  const cell = (value) => String(value ?? "").replace(/[\\~^±−–&%$#_{}]/g, (letter) => TEX[letter] ?? `\\${letter}`);
+  const cell = (value) => {
+    const text = String(textOf(value) ?? "").replace(/[\\~^±−–·μ&%$#_{}]/g, (letter) => TEX[letter] ?? `\\${letter}`);
+    return isBest(value) ? `\\textbf{${text}}` : text;
+  };
   const [head, ...body] = rows;
   const line = (row) => `  ${row.map(cell).join(" & ")} \\\\`;
   return [

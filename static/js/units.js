@@ -138,6 +138,23 @@ function tickDuration(value) {
   return value < 60 ? `${Number(value.toPrecision(3))} s` : duration(value);
 }
 
+/** Ticks of a logarithmic axis: decades, with 2 and 5 between them as long as they are few. @returns {number[]} */
+export function logTicks(low, high, count = 6) {
+  const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const decades = last - first;
+  const factors = decades * 3 <= count ? [1, 2, 5] : [1];
+  const step = Math.max(1, Math.ceil(decades / Math.max(1, count)));
+  const result = [];
+  for (let power = first; power <= last; power += step) {
+    for (const factor of factors) {
+      const value = Number((factor * 10 ** power).toPrecision(3));
+      if (value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9)) result.push(value);
+    }
+  }
+  // a stretch without two such numbers is short enough for plain ones
+  return result.length > 1 ? result : ticks(low, high, count);
+}
+
 /** Round numbers between two limits, about `count` of them. @returns {number[]} */
 export function ticks(low, high, count = 6, whole = false) {
   if (!(high > low)) return [low];

@@ -10,11 +10,12 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from app.comparison.curves import NAMES
 from app.config import Settings
 from app.main import create_app
 from app.pages.assets import STATIC
 from app.pages.rendering import TEMPLATES
-from app.pages.routes import COLUMNS, MOST_COMPARED
+from app.pages.routes import MOST_COMPARED
 from app.store import experiments, rounds, workers
 from engine.records import RoundRecord
 from engine.spec import ExperimentSpec
@@ -144,8 +145,8 @@ def test_a_comparison_names_what_it_could_not_find(app: FastAPI, client: TestCli
     data = page_data(client.get(f"/compare?ids={experiment},gone,{experiment}").text)
     assert [item["id"] for item in data["experiments"]] == [experiment]
     assert data["missing"] == ["gone"]
-    assert set(data["columns"][experiment]) == {"round", *COLUMNS}
-    assert data["columns"][experiment]["accuracy"] == [0.5]
+    assert set(data["curves"][experiment]) == {*NAMES, "thinned"}
+    assert data["curves"][experiment]["accuracy"] == [0.5]
 
 
 def test_a_comparison_has_an_upper_limit(client: TestClient) -> None:

@@ -6,13 +6,17 @@ import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
 import { copy, download, fill, h, one, pageData, setQuery, setText, stateChip } from "../dom.js";
 import { live, perFrame } from "../live.js";
-import { COLUMNS, Curves, applyRound, counted, differences, groupExperiments, mean, meanCurve, show, std, unfairness } from "../series.js";
+import { Curves, applyRound, counted, differences, essence, fairness, groupExperiments, mean, meanCurve, show, smoothed, std } from "../series.js";
 import { notice, working } from "../shell.js";
 import { datasetText, experimentTitle, partitionText } from "../spec.js";
 import { csv, latex, markdown } from "../table.js";
 import { NONE, duration, formatBytes, formatFlops, integer, meanStd, percent } from "../units.js";
 
 const AXES = ["round", "bytes", "flops", "seconds"];
+const MOMENTS = { last: "last tested round", best: "best round", each: "each client’s own last test" };
+const METHOD = "algorithm.name";
+/** Labels hold commas, so a bar separates them in the address. */
+const BAR = "|";
 
 const data = pageData();
 const query = new URLSearchParams(location.search);
@@ -20,13 +24,30 @@ const query = new URLSearchParams(location.search);
 const experiments = new Map(data.experiments.map((item) => [item.id, item]));
 /** @type {Map<string, Curves>} */
 const curves = new Map();
-let axis = AXES.includes(query.get("x")) ? query.get("x") : "round";
-let target = readTarget(query.get("target"));
-/** The table as last shown: text cells for the exports. @type {string[][]} */
-let shownTable = [];
 
-const file = (what) => () => `compare-${what}-by-${axis}`;
-const accuracy = new Chart(one("#accuracy"), { name: "accuracy", title: "Test accuracy", y: "accuracy", sync: "compare", empty: "The curves start with the first round.", file: file("accuracy") });
+/** All that decides the picture; every part has its place in the address. */
+const state = {
+  axis: AXES.includes(query.get("x")) ? query.get("x") : "round",
+  logX: query.get("logx") === "1",
+  logY: query.get("logy") === "1",
+  smooth: Math.min(1000, Math.max(1, Number.parseInt(query.get("smooth") ?? "1", 10) || 1)),
+  by: query.get("by") ?? "",
+  target: readTarget(query.get("target")),
+  at: query.get("at") in MOMENTS ? query.get("at") : "last",
+  first: query.get("a") ?? "",
+  second: query.get("b") ?? "",
+  field: query.get("field") ?? "",
+  reference: query.get("ref") ?? "",
+  open: new Set((query.get("open") ?? "").split(",").filter(Boolean)),
+};
+/** Costs to the target of experiments whose curves the server thinned. @type {Map<string, any>} */
+const toldCosts = new Map();
+let toldKey = "";
+
+const file = (what) => () => `compare-${what}-by-${state.axis}`;
+const print = (kind) => h("a", { class: "tool", href: "#", title: `Download for print, drawn by the server${kind === "pgf" ? " as a pgfplots picture for LaTeX" : ""}` }, kind.toUpperCase());
+const prints = { pdf: print("pdf"), pgf: print("pgf") };
+const accuracy = new Chart(one("#accuracy"), { name: "accuracy", title: "Test accuracy", y: "accuracy", sync: "compare", empty: "The curves start with the first round.", file: file("accuracy"), tools: Object.values(prints), changed: () => remember() });
 const loss = new Chart(one("#loss"), { name: "loss", title: "Training loss", y: "loss", sync: "compare", empty: "The curves start with the first round.", file: file("loss") });
 
 /** Percent in the address and in the field, a fraction inside. */
@@ -35,74 +56,94 @@ function readTarget(text) {
   return text && Number.isFinite(value) && value > 0 && value <= 100 ? value / 100 : null;
 }
 
+/** What a reader zoomed into or hid goes into the address too. */
+function remember() {
+  const labels = accuracy.lines.filter((line) => accuracy.hidden.has(line.key)).map((line) => line.label);
+  setQuery({ hide: labels.join(BAR), zoom: accuracy.zoom ? accuracy.zoom.map((end) => Number(end.toPrecision(6))).join(":") : "" });
+}
+
 function curvesOf(id) {
   return curves.get(id);
 }
 
-function groups() {
-  return groupExperiments([...experiments.values()], methodTitle).map((group) => {
-    const members = counted(group.members, curvesOf);
-    return {
-      ...group,
-      style: methodStyle(group.method, "", group.variant),
-      used: members,
-      curves: members.map((member) => curvesOf(member.id)),
-    };
-  }).map((group) => ({ ...group, settled: settled(group) }));
+function fieldsOf(by) {
+  return by ? by.split(",") : [];
 }
 
-/** Finished seeds where there are any: half a run would pull the mean of the others down. */
-function settled(group) {
-  const finished = group.used.filter((member) => member.state === "finished");
-  return (finished.length ? finished : group.used).map((member) => curvesOf(member.id));
+function groups() {
+  return groupExperiments([...experiments.values()], methodTitle, fieldsOf(state.by)).map((group) => {
+    const used = counted(group.members, curvesOf);
+    // finished seeds where there are any: half a run would pull the mean of the others down
+    const finished = used.filter((member) => member.state === "finished");
+    const settledMembers = finished.length ? finished : used;
+    return { ...group, style: methodStyle(group.method, "", group.variant), used, settledMembers, curves: used.map((member) => curvesOf(member.id)) };
+  });
+}
+
+function bestOf(member) {
+  const curve = curvesOf(member.id);
+  return curve?.thinned ? member.headline?.best_accuracy ?? null : curve?.best()?.accuracy ?? null;
+}
+
+function costOf(member) {
+  const curve = curvesOf(member.id);
+  return curve.thinned ? toldCosts.get(member.id) ?? null : curve.costTo(state.target);
 }
 
 /** A method that sends nothing has no extent on an axis of bytes: its final accuracy becomes a level to compare with. */
-function level(line, right) {
-  if (axis === "round" || line.x.length < 2 || line.x[0] !== line.x[line.x.length - 1]) return line;
+function level(line, left, right) {
+  if (state.axis === "round" || line.x.length < 2 || line.x[0] !== line.x[line.x.length - 1]) return line;
   const last = line.y[line.y.length - 1];
-  return { key: line.key, label: line.label, style: line.style, x: [0, right], y: [last, last], level: true };
+  return { key: line.key, label: line.label, style: line.style, x: [left, right], y: [last, last], level: true };
 }
 
 function lines(list, yName) {
   const plain = meanLines(list, yName);
   const right = Math.max(1, ...plain.map((line) => line.x[line.x.length - 1] ?? 0));
-  return plain.map((line) => level(line, right));
+  const left = state.logX ? Math.min(right, ...plain.flatMap((line) => line.x.find((value) => value > 0) ?? [])) : 0;
+  return plain.map((line) => level(line, left, right));
 }
 
 function meanLines(list, yName) {
   return list
     .filter((group) => group.curves.length)
     .map((group) => {
-      const { x, y, low, high } = meanCurve(group.curves, axis, yName);
-      const banded = low.some((value) => value !== null);
-      const spread = (index) => (high[index] === null ? "" : `± ${yName === "accuracy" ? percent(high[index] - y[index]) : (high[index] - y[index]).toFixed(3)}`);
-      return { key: group.key, label: group.label, style: group.style, x, y, ...(banded ? { low, high, bandText: spread } : {}) };
+      const raw = meanCurve(group.curves, state.axis, yName);
+      const y = smoothed(raw.y, state.smooth);
+      const spread = smoothed(raw.high.map((value, index) => (value === null ? null : value - raw.y[index])), state.smooth);
+      const banded = spread.some((value) => value !== null);
+      const edge = (sign) => y.map((value, index) => (spread[index] === null ? null : value + sign * spread[index]));
+      const text = (index) => (spread[index] === null ? "" : `± ${yName === "accuracy" ? percent(spread[index]) : spread[index].toFixed(3)}`);
+      return { key: group.key, label: group.label, style: group.style, x: raw.x, y, ...(banded ? { low: edge(-1), high: edge(1), bandText: text } : {}) };
     });
 }
 
+/** Where the mean itself, not the smoothed line, reaches the target. */
 function marks(list) {
-  if (target === null) return [];
-  return lines(list, "accuracy").flatMap((line) => {
-    const index = line.y.findIndex((value) => value !== null && value >= target);
-    return index < 0 ? [] : [{ key: line.key, x: line.x[index], y: line.y[index], style: line.style, label: "" }];
-  });
+  if (state.target === null) return [];
+  return list.filter((group) => group.curves.length).flatMap((group) => {
+    const { x, y } = meanCurve(group.curves, state.axis, "accuracy");
+    const index = y.findIndex((value) => value !== null && value >= state.target);
+    return index < 0 ? [] : [{ key: group.key, x: x[index], y: y[index], style: group.style, label: "" }];
+  }).filter((mark) => !state.logX || mark.x > 0);
 }
 
-/** The numbers of one group: each is {mean, std, count}. */
+/** The numbers of one group: each is {mean, std, count, of}. */
 function summary(group) {
   const measure = (values) => {
     const known = values.filter((value) => value !== null && value !== undefined);
     return { mean: mean(known), std: std(known), count: known.length, of: values.length };
   };
-  const reached = group.settled.map((curve) => (target === null ? null : curve.reaches(target)));
+  const members = group.settledMembers;
+  const settled = members.map((member) => curvesOf(member.id));
+  const reached = members.map((member) => (state.target === null ? null : costOf(member)));
   return {
-    best: measure(group.settled.map((curve) => curve.best()?.accuracy ?? null)),
-    final: measure(group.settled.map((curve) => curve.final())),
-    bytes: measure(group.settled.map((curve) => curve.total("bytes"))),
-    flops: measure(group.settled.map((curve) => curve.total("flops"))),
-    seconds: measure(group.settled.map((curve) => curve.total("seconds"))),
-    targetRound: measure(reached.map((hit) => hit?.round ?? null)),
+    best: measure(members.map(bestOf)),
+    final: measure(settled.map((curve) => curve.final())),
+    bytes: measure(settled.map((curve) => curve.total("bytes"))),
+    flops: measure(settled.map((curve) => curve.total("flops"))),
+    seconds: measure(settled.map((curve) => curve.total("seconds"))),
+    targetRound: measure(reached.map((hit) => hit?.rounds ?? null)),
     targetBytes: measure(reached.map((hit) => hit?.bytes ?? null)),
     targetFlops: measure(reached.map((hit) => hit?.flops ?? null)),
   };
@@ -113,125 +154,300 @@ const oneDigit = (value) => (value === null ? NONE : Number.isInteger(value) ? i
 
 /** `better` says whether a large or a small number wins; null when neither does. */
 const TABLE = [
-  { key: "best", title: "Best accuracy (%)", short: "Best (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}` },
-  { key: "final", title: "Final accuracy (%)", short: "Final (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}` },
-  { key: "targetRound", title: "Rounds to target", format: oneDigit, better: "low", target: true },
-  { key: "targetBytes", title: "Bytes to target", format: (v) => formatBytes(v), better: "low", target: true },
-  { key: "targetFlops", title: "FLOPs to target", format: (v) => formatFlops(v), better: "low", target: true },
+  { key: "best", title: "Best accuracy (%)", short: "Best (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}`, spread: true },
+  { key: "final", title: "Final accuracy (%)", short: "Final (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}`, spread: true },
+  { key: "targetRound", title: "Rounds to target", format: oneDigit, better: "low", target: true, spread: true },
+  { key: "targetBytes", title: "Communication to target", help: "Bytes a round, sent and received by all participants, times the rounds to the target", format: (v) => formatBytes(v), better: "low", target: true },
+  { key: "targetFlops", title: "FLOPs to target", help: "FLOPs of one participant a round, times the rounds to the target", format: (v) => formatFlops(v), better: "low", target: true },
   { key: "bytes", title: "Bytes in all", format: (v) => formatBytes(v), better: null },
   { key: "flops", title: "FLOPs in all", format: (v) => formatFlops(v), better: null },
   { key: "seconds", title: "Time", format: duration, better: null },
 ];
 
-function renderTable(list) {
-  const columns = TABLE.filter((column) => !column.target || target !== null);
-  const rowsOf = list.map((group) => ({ group, numbers: summary(group) }));
-  rowsOf.sort((a, b) => (b.numbers.best.mean ?? -1) - (a.numbers.best.mean ?? -1));
+/** The tables as last shown: cells for the exports. @type {Record<string, unknown[][]>} */
+const shownTables = { table: [], differences: [], members: [], significance: [] };
+/** The results with plain numbers, for programs. @type {unknown[][]} */
+let numbers = [];
+
+/** Rebuilds a part of the page only when it would look different: focus and a selection of text survive. */
+function fillWhenNew(element, signature, build) {
+  const text = JSON.stringify(signature);
+  if (element.dataset.signature === text) return;
+  element.dataset.signature = text;
+  fill(element, build());
+}
+
+function renderTable(rows) {
+  const columns = TABLE.filter((column) => !column.target || state.target !== null);
   const bests = Object.fromEntries(
     columns.map(({ key, better }) => {
-      const values = rowsOf.map((row) => row.numbers[key].mean).filter((value) => value !== null);
+      const values = rows.map((row) => row.numbers[key].mean).filter((value) => value !== null);
       if (!better || values.length < 2) return [key, null];
       return [key, better === "high" ? Math.max(...values) : Math.min(...values)];
     }),
   );
-  shownTable = [["Method", "Seeds", ...columns.map((column) => column.title)]];
-  fill(one("#table thead"), h("tr", {}, h("th", { scope: "col" }, "Method"), h("th", { scope: "col", class: "right" }, "Seeds"), columns.map((column) => h("th", { scope: "col", class: column.gap ? "right gapped" : "right", title: column.short ? column.title : null }, column.short ?? column.title))));
-  fill(
-    one("#table tbody"),
-    rowsOf.map(({ group, numbers }) => {
-      const seeds = `${group.settled.length}${group.settled.length === group.members.length ? "" : ` of ${group.members.length}`}`;
-      const texts = [group.label, seeds];
-      const cells = columns.map((column) => {
-        const { mean: value, std: spread, count, of } = numbers[column.key];
-        let text = meanStd(value, count > 1 && !["bytes", "flops", "seconds", "targetBytes", "targetFlops"].includes(column.key) ? spread : null, column.format);
-        if (column.target && value === null && of > 0) text = "not reached";
-        else if (column.target && count < of) text += ` (${count} of ${of})`;
-        texts.push(text);
-        const top = bests[column.key];
-        const wins = top !== null && value !== null && value === top;
-        const gap = column.gap && top !== null && value !== null && !wins ? column.gap(value - top).replace("-", "−") : "";
-        return h("td", { class: `num right${column.gap ? " gapped" : ""}${wins ? " best" : ""}${column.target && value === null ? " muted" : ""}` }, text, gap ? h("small", { class: "gap", title: "Difference to the best" }, gap) : null);
-      });
-      shownTable.push(texts);
-      return h("tr", {}, h("th", { scope: "row" }, h("span", { class: "method" }, swatch(group.style), group.label)), h("td", { class: "num right" }, seeds), cells);
+  const built = rows.map(({ group, numbers: found }) => ({
+    group,
+    seeds: `${group.settledMembers.length}${group.settledMembers.length === group.members.length ? "" : ` of ${group.members.length}`}`,
+    cells: columns.map((column) => {
+      const { mean: value, std: spread, count, of } = found[column.key];
+      let text = meanStd(value, count > 1 && column.spread ? spread : null, column.format);
+      if (column.target && value === null && of > 0) text = "not reached";
+      else if (column.target && count < of) text += ` (${count} of ${of})`;
+      const top = bests[column.key];
+      const best = top !== null && value !== null && value === top;
+      const gap = column.gap && top !== null && value !== null && !best ? column.gap(value - top).replace("-", "−") : "";
+      return { text, best, gap, gapped: Boolean(column.gap), muted: Boolean(column.target && value === null) };
     }),
-  );
+  }));
+  shownTables.table = [["Method", "Seeds", ...columns.map((column) => column.title)], ...built.map((row) => [row.group.label, row.seeds, ...row.cells])];
+  numbers = [["method", "seeds", ...columns.flatMap((column) => [`${column.title} mean`, `${column.title} std`])], ...rows.map(({ group, numbers: found }) => [group.label, group.settledMembers.length, ...columns.flatMap(({ key }) => [found[key].mean, found[key].std])])];
+  fillWhenNew(one("#table thead"), columns.map((column) => column.key), () =>
+    h("tr", {}, h("th", { scope: "col" }, "Method"), h("th", { scope: "col", class: "right" }, "Seeds"), columns.map((column) => h("th", { scope: "col", class: column.gap ? "right gapped" : "right", title: column.help ?? (column.short ? column.title : null) }, column.short ?? column.title))));
+  fillWhenNew(one("#table tbody"), built.map((row) => [row.group.label, row.group.variant, row.seeds, row.cells]), () =>
+    built.map(({ group, seeds, cells }) =>
+      h("tr", {}, h("th", { scope: "row" }, named(group)), h("td", { class: "num right" }, seeds), cells.map((cell) => h("td", { class: `num right${cell.gapped ? " gapped" : ""}${cell.best ? " best" : ""}${cell.muted ? " muted" : ""}` }, cell.text, cell.gap ? h("small", { class: "gap", title: "Difference to the best" }, cell.gap) : null)))));
 }
 
-function renderDifferences(list) {
-  const rows = differences(list).filter((row) => row.field !== "algorithm.name");
+function named(group) {
+  return h("span", { class: "method" }, swatch(group.style), group.label);
+}
+
+/** Differences and fairness are about the whole specs, however the lines are grouped. */
+function renderDifferences() {
+  const list = groupExperiments([...experiments.values()], methodTitle).map((group) => ({ ...group, style: methodStyle(group.method, "", group.variant) }));
+  const rows = differences(list).filter((row) => row.field !== METHOD);
   const common = (field) => !field.startsWith("algorithm.");
   const shared = list.length ? Object.keys(list[0].fields).filter(common).length - rows.filter((row) => common(row.field)).length : 0;
-  const table = one("#differences");
-  table.hidden = rows.length === 0;
+  one("#differences").hidden = rows.length === 0;
+  one("#differences-csv").parentElement.hidden = rows.length === 0;
   setText(one("#same"), rows.length ? `${integer(Math.max(0, shared))} other fields are equal.` : list.length > 1 ? "The specs differ in nothing but the method with its own parameters and the seed." : "There is one group only, so nothing to compare.");
-  fill(one("#differences thead"), h("tr", {}, h("th", { scope: "col" }, "Field"), list.map((group) => h("th", { scope: "col" }, h("span", { class: "method" }, swatch(group.style), group.label)))));
-  fill(one("#differences tbody"), rows.map((row) => h("tr", {}, h("th", { scope: "row", class: "code" }, row.field), row.values.map((value) => h("td", { class: value === undefined ? "num muted" : "num" }, show(value))))));
-  const reasons = list.length > 1 ? unfairness(list) : [];
-  one("#unfair").hidden = reasons.length === 0;
-  fill(one("#unfair-list"), reasons.map((reason) => h("li", {}, reason)));
-  one("#fair").hidden = reasons.length > 0 || list.length < 2;
+  const cells = list.map((group, place) => ({ group, values: rows.map((row) => show(row.values[place])) }));
+  shownTables.differences = [["Method", ...rows.map((row) => row.field)], ...cells.map(({ group, values }) => [group.label, ...values])];
+  fillWhenNew(one("#differences thead"), rows.map((row) => row.field), () => h("tr", {}, h("th", { scope: "col" }, "Method"), rows.map((row) => h("th", { scope: "col", class: "code" }, row.field))));
+  fillWhenNew(one("#differences tbody"), shownTables.differences, () => cells.map(({ group, values }) => h("tr", {}, h("th", { scope: "row" }, named(group)), values.map((value) => h("td", { class: value === NONE ? "num muted" : "num" }, value)))));
+  const { warnings, notes } = list.length > 1 ? fairness(list) : { warnings: [], notes: [] };
+  one("#unfair").hidden = warnings.length === 0;
+  fillWhenNew(one("#unfair-list"), warnings, () => warnings.map((reason) => h("li", {}, reason)));
+  fillWhenNew(one("#notes"), notes, () => notes.map((note) => h("li", {}, note)));
+  return { warnings, notes, alone: list.length < 2 };
 }
 
 function renderMembers() {
-  fill(
-    one("#members tbody"),
-    [...experiments.values()].map((experiment) => {
-      const style = methodStyle(experiment.spec.algorithm.name);
-      const done = Math.max(0, experiment.next_round - 1);
-      const title = experimentTitle(experiment, methodTitle);
-      return h(
+  const rows = [...experiments.values()].map((experiment) => {
+    const done = Math.max(0, experiment.next_round - 1);
+    return [experimentTitle(experiment, methodTitle), experiment.state, methodTitle(experiment.spec.algorithm.name), `${datasetText(experiment.spec.dataset)}, ${partitionText(experiment.spec.partition)}`, String(experiment.spec.seed), `${integer(done)} / ${integer(experiment.rounds)}`, percent(experiment.headline?.best_accuracy), experiment.id];
+  });
+  shownTables.members = [["Name", "State", "Method", "Data", "Seed", "Rounds", "Best", "Id"], ...rows];
+  fillWhenNew(one("#members tbody"), rows, () =>
+    rows.map(([title, word, method, where, seed, rounds, best, id]) =>
+      h(
         "tr",
         {},
-        h("th", { scope: "row" }, h("a", { href: `/experiments/${experiment.id}` }, title)),
-        h("td", {}, stateChip(experiment.state)),
-        h("td", {}, h("span", { class: "method" }, swatch(style), methodTitle(experiment.spec.algorithm.name))),
-        h("td", {}, `${datasetText(experiment.spec.dataset)}, ${partitionText(experiment.spec.partition)}`),
-        h("td", { class: "num right" }, String(experiment.spec.seed)),
-        h("td", { class: "num right" }, `${integer(done)} / ${integer(experiment.rounds)}`),
-        h("td", { class: "num right" }, percent(experiment.headline?.best_accuracy)),
-        h("td", { class: "right" }, h("button", { type: "button", class: "tool", "aria-label": `Remove ${title}`, on: { click: () => remove(experiment.id) } }, "Remove")),
-      );
-    }),
-  );
+        h("th", { scope: "row" }, h("a", { href: `/experiments/${id}` }, title)),
+        h("td", {}, stateChip(word)),
+        h("td", {}, h("span", { class: "method" }, swatch(methodStyle(experiments.get(id).spec.algorithm.name)), method)),
+        h("td", {}, where),
+        h("td", { class: "num right" }, seed),
+        h("td", { class: "num right" }, rounds),
+        h("td", { class: "num right" }, best),
+        h("td", { class: "right" }, h("button", { type: "button", class: "tool", "aria-label": `Remove ${title}`, on: { click: () => remove(id) } }, "Remove")),
+      )));
 }
 
 const X_WORDS = { round: "by round", bytes: "by bytes sent and received", flops: "by FLOPs on clients", seconds: "by wall time" };
 
 function render() {
-  const list = groups();
   const any = experiments.size > 0;
   one("#comparison").hidden = !any;
   one("#empty").hidden = any;
-  if (!any) return;
+  if (!any) {
+    setText(one("#verdict"), "");
+    return;
+  }
+  const list = groups();
+  fetchCosts();
   const seeds = list.some((group) => group.curves.length > 1);
   const drawn = lines(list, "accuracy");
-  const leveled = drawn.filter((line) => line.level).map((line) => line.label).join(", ");
-  accuracy.set(drawn, { x: axis, target, marks: marks(list), hint: `${X_WORDS[axis]}${leveled ? ` · ${leveled} sends nothing: its final accuracy is shown as a level` : ""}${seeds ? " · line: mean over seeds · band: ± one standard deviation" : ""}` });
-  loss.set(lines(list, "loss"), { x: axis, hint: `${X_WORDS[axis]}${leveled ? ` · ${leveled}: final value as a level` : ""}` });
-  renderTable(list);
-  renderDifferences(list);
-  renderVerdict(list);
+  const levelled = drawn.filter((line) => line.level).map((line) => line.label);
+  const spends = { bytes: "send nothing", flops: "compute nothing", seconds: "take no time" }[state.axis];
+  const hint = [
+    X_WORDS[state.axis],
+    levelled.length ? `${levelled.join(", ")}: final value as a level, ${levelled.length === 1 ? spends?.replace(/^(\w+)/, (verb) => `${verb}s`) : spends}` : "",
+    state.smooth > 1 ? `smoothed: mean of the last ${state.smooth} tests` : "",
+    seeds ? "line: mean over seeds · band: ± one standard deviation" : "",
+  ].filter(Boolean).join(" · ");
+  const look = { x: state.axis, logX: state.logX, logY: state.logY };
+  accuracy.set(drawn, { ...look, target: state.target, marks: marks(list), hint });
+  loss.set(lines(list, "loss"), { ...look, hint: X_WORDS[state.axis] });
+  const rows = list.map((group) => ({ group, numbers: summary(group) }));
+  rows.sort((a, b) => (b.numbers.best.mean ?? -1) - (a.numbers.best.mean ?? -1));
+  renderTable(rows);
+  const fair = renderDifferences();
+  renderVerdict(rows);
+  renderFigures(rows, fair);
   renderMembers();
+  renderControls();
+  renderViews(rows);
 }
 
 /** The answer in one sentence. */
-function renderVerdict(list) {
-  const ranked = list
-    .map((group) => ({ label: group.label, best: mean(group.settled.map((curve) => curve.best()?.accuracy ?? null)) }))
-    .filter((row) => row.best !== null)
-    .sort((a, b) => b.best - a.best);
+function renderVerdict(rows) {
+  const ranked = rows.filter((row) => row.numbers.best.mean !== null);
   const running = [...experiments.values()].filter((item) => ["queued", "running", "paused", "cancelling"].includes(item.state)).length;
   const parts = [];
   if (ranked.length > 1) {
-    const gap = 100 * (ranked[0].best - ranked[1].best);
-    parts.push(gap < 0.005 ? `${ranked[0].label} and ${ranked[1].label} are level at ${percent(ranked[0].best)}` : `${ranked[0].label} leads with ${percent(ranked[0].best)}, ${gap.toFixed(1)} points ahead of ${ranked[1].label}`);
+    const [first, second] = ranked.map((row) => ({ label: row.group.label, best: row.numbers.best.mean }));
+    const gap = 100 * (first.best - second.best);
+    parts.push(gap < 0.005 ? `${first.label} and ${second.label} are level at ${percent(first.best)}` : `${first.label} leads with ${percent(first.best)}, ${gap.toFixed(1)} points ahead of ${second.label}`);
   } else if (ranked.length === 1) {
-    parts.push(`${ranked[0].label} reaches ${percent(ranked[0].best)}`);
+    parts.push(`${ranked[0].group.label} reaches ${percent(ranked[0].numbers.best.mean)}`);
   }
   parts.push(running ? `${running} of ${experiments.size} ${experiments.size === 1 ? "experiment" : "experiments"} ${running === 1 ? "is" : "are"} not finished` : `${experiments.size === 1 ? "the experiment has" : `${experiments.size === 2 ? "both" : `all ${experiments.size}`} experiments have`} ended`);
   if (parts.length === 1) parts[0] = `${parts[0][0].toUpperCase()}${parts[0].slice(1)}`; // a method keeps its own spelling
   setText(one("#verdict"), `${parts.join("; ")}.`);
+}
+
+function figure(name, value, detail, mark = "") {
+  const root = one(`[data-figure="${name}"]`);
+  setText(one(".figure-value", root), value);
+  const small = one(".figure-detail", root);
+  setText(small, detail);
+  small.title = detail;
+  if (mark) root.dataset.state = mark;
+  else delete root.dataset.state;
+}
+
+function renderFigures(rows, { warnings, notes, alone }) {
+  const [first, second] = rows.filter((row) => row.numbers.best.mean !== null);
+  const spread = first?.numbers.best.std;
+  figure("best", percent(first?.numbers.best.mean, 2), first ? `${first.group.label}${spread === null ? "" : ` ± ${(100 * spread).toFixed(2)}, ${first.numbers.best.count} seeds`}` : "no tested round yet");
+  figure("lead", second ? `${(100 * (first.numbers.best.mean - second.numbers.best.mean)).toFixed(2)} points` : NONE, second ? `ahead of ${second.group.label}` : "nobody to compare with");
+  for (const [name, key, format] of [["bytes", "targetBytes", formatBytes], ["flops", "targetFlops", formatFlops]]) {
+    const column = state.target === null ? name : key;
+    const known = rows.filter((row) => row.numbers[column].mean !== null);
+    const least = known.reduce((low, row) => (low === null || row.numbers[column].mean < low.numbers[column].mean ? row : low), null);
+    if (state.target !== null) figure(name, least ? format(least.numbers[column].mean) : "not reached", least ? `${least.group.label}, least to ${percent(state.target)}` : `nobody reaches ${percent(state.target)}`);
+    else figure(name, first ? format(first.numbers[column].mean) : NONE, first && least ? (least === first ? `${first.group.label}, the least of all` : `${first.group.label}; least: ${least.group.label} ${format(least.numbers[column].mean)}`) : "");
+  }
+  if (alone) figure("fair", NONE, "one group only");
+  else if (warnings.length) figure("fair", "Not like with like", `${warnings.length} ${warnings.length === 1 ? "difference" : "differences"}, named above`, "unfair");
+  else figure("fair", "Like with like", notes.length ? "with remarks, see the differences below" : "same data, clients, models, budget", "fair");
+}
+
+// Choices that depend on what is compared.
+function renderControls() {
+  const whole = [...experiments.values()].map((item) => essence(item.spec));
+  const fields = differences(groupExperiments([...experiments.values()], methodTitle)).map((row) => row.field).filter((field) => field !== METHOD);
+  const options = [["", "method and all settings"], [METHOD, "method only"], ...fields.map((field) => [field, `method and ${field}`])];
+  // a link may name a field that does not differ here; it stays a choice, or the picture would change by itself
+  if (state.by && !options.some(([key]) => key === state.by)) options.push([state.by, `method and ${state.by}`]);
+  choose(one("#by"), whole.length ? options : options.slice(0, 1), state.by);
+  const print = new URLSearchParams({ ids: ids().join(","), x: state.axis });
+  if (state.target !== null) print.set("target", String(state.target));
+  if (state.logX) print.set("log_x", "true");
+  if (state.logY) print.set("log_y", "true");
+  if (state.smooth > 1) print.set("smooth", String(state.smooth));
+  if (state.by) print.set("by", state.by);
+  for (const [kind, link] of Object.entries(prints)) link.setAttribute("href", `/api/compare/figure.${kind}?${String(print).replaceAll("%2C", ",")}`);
+}
+
+/** Options of a select; the present choice stays. */
+function choose(select, options, value) {
+  fillWhenNew(select, options, () => options.map(([key, text]) => h("option", { value: key }, text)));
+  /** @type {HTMLSelectElement} */ (select).value = options.some(([key]) => key === value) ? value : options[0]?.[0] ?? "";
+  return /** @type {HTMLSelectElement} */ (select).value;
+}
+
+/** A thinned curve cannot tell when it reached the target; the server can. */
+async function fetchCosts() {
+  const thinned = ids().filter((id) => curvesOf(id)?.thinned);
+  const key = JSON.stringify([state.target, thinned]);
+  if (state.target === null || !thinned.length || key === toldKey) return;
+  toldKey = key;
+  try {
+    const answer = await api.costToTarget(thinned, state.target);
+    toldCosts.clear();
+    for (const [id, cost] of Object.entries(answer.experiments)) toldCosts.set(id, cost.rounds === null ? null : cost);
+    renderSoon();
+  } catch (error) {
+    notice(`The cost to the target could not be read. ${error.message}`, "error");
+  }
+}
+
+// The views below: their module is fetched when the first of them is opened.
+/** @type {any} */
+let views = null;
+
+async function openViews() {
+  if (views) return;
+  const module = await working(import("../compare-views.js"));
+  if (views) return;
+  views = {
+    module,
+    table: new module.ClientTable(() => renderSoon()),
+    boxes: new module.Boxes(one("#boxes")),
+    wins: new module.Wins(one("#wins"), one("#scatter")),
+    price: new module.Price(one("#price")),
+    sweep: new module.Sweep(one("#sweep")),
+    significance: new module.Significance(one("#significance"), () => renderSoon()),
+  };
+  render();
+}
+
+function renderViews(rows) {
+  if (!state.open.size) return;
+  if (!views) {
+    openViews();
+    return;
+  }
+  const list = rows.map((row) => row.group);
+  const all = [...experiments.values()];
+  const shown = (name) => state.open.has(name);
+  if (shown("boxes") || shown("wins")) {
+    const there = views.table.need(all.filter((item) => item.next_round > 0), state.at);
+    if (there || views.table.error) {
+      if (shown("boxes")) views.boxes.update(list, views.table, MOMENTS[state.at]);
+      if (shown("wins")) {
+        const options = list.map((group) => [group.label, group.label]);
+        const a = choose(one("#wins-a"), options, state.first);
+        const rest = options.filter(([label]) => label !== a);
+        const b = choose(one("#wins-b"), rest, state.second);
+        const find = (label) => list.find((group) => group.label === label);
+        setText(one("#wins-text"), views.wins.update(find(a), find(b), views.table, MOMENTS[state.at]));
+      }
+    }
+  }
+  if (shown("price")) {
+    const [bytes, flops] = state.target === null ? ["bytes", "flops"] : ["targetBytes", "targetFlops"];
+    views.price.update(rows.map((row) => ({ group: row.group, best: row.numbers.best.mean, bytes: row.numbers[bytes].mean, flops: row.numbers[flops].mean })), state.target);
+  }
+  if (shown("sweep")) {
+    const fields = views.module.sweptFields(all);
+    const field = choose(one("#sweep-field"), fields.map((name) => [name, name]), state.field);
+    const settled = list.flatMap((group) => group.settledMembers);
+    views.sweep.update(settled, field, bestOf, (method) => ({ label: methodTitle(method), style: methodStyle(method) }));
+  }
+  if (shown("significance")) {
+    const labels = list.map((group) => group.label);
+    const options = labels.length > 2 ? [...labels.map((label) => [label, `${label} with each other`]), ["all", `all ${(labels.length * (labels.length - 1)) / 2} pairs`]] : [["all", "the pair"]];
+    const reference = choose(one("#reference"), options, state.reference);
+    views.significance.update(list, all, { at: state.at, by: state.by, reference: reference === "all" ? "" : reference });
+    shownTables.significance = views.significance.rows;
+  }
+}
+
+for (const panel of document.querySelectorAll("details[data-view]")) {
+  const details = /** @type {HTMLDetailsElement} */ (panel);
+  const name = details.dataset.view ?? "";
+  details.open = state.open.has(name);
+  details.addEventListener("toggle", () => {
+    if (details.open === state.open.has(name)) return;
+    if (details.open) state.open.add(name);
+    else state.open.delete(name);
+    setQuery({ open: [...state.open].join(",") });
+    if (details.open) render();
+  });
 }
 
 function ids() {
@@ -257,8 +473,8 @@ async function add(experiment) {
 /** Fetches the curves of experiments that are not here yet. */
 async function load(wanted) {
   if (!wanted.length) return;
-  const answer = await working(api.columns(wanted, COLUMNS));
-  for (const id of wanted) curves.set(id, Curves.fromColumns(answer.experiments[id] ?? { round: [] }));
+  const answer = await working(api.curves(wanted, data.points));
+  for (const id of wanted) curves.set(id, new Curves(answer.experiments[id]));
 }
 
 function connect() {
@@ -329,31 +545,74 @@ search.addEventListener("input", () => {
   timer = window.setTimeout(listCandidates, 200);
 });
 
+// The controls, each with its place in the address.
 for (const radio of document.querySelectorAll('input[name="x"]')) {
   const input = /** @type {HTMLInputElement} */ (radio);
-  input.checked = input.value === axis;
+  input.checked = input.value === state.axis;
   input.addEventListener("change", () => {
-    axis = input.value;
-    setQuery({ x: axis === "round" ? "" : axis });
+    state.axis = input.value;
+    setQuery({ x: state.axis === "round" ? "" : state.axis });
+    render();
+    remember();
+  });
+}
+for (const [id, key] of [["logx", "logX"], ["logy", "logY"]]) {
+  const input = /** @type {HTMLInputElement} */ (one(`#${id}`));
+  input.checked = state[key];
+  input.addEventListener("change", () => {
+    state[key] = input.checked;
+    setQuery({ [id]: input.checked ? "1" : "" });
     render();
   });
 }
+
+/** @param {HTMLElement} element @param {string} key in the state @param {string} name in the address @param {string} usual not written */
+function onSelect(element, key, name, usual) {
+  const select = /** @type {HTMLSelectElement} */ (element);
+  select.addEventListener("change", () => {
+    state[key] = key === "smooth" ? Number(select.value) : select.value;
+    setQuery({ [name]: select.value === usual ? "" : select.value });
+    render();
+  });
+}
+
+const smooth = /** @type {HTMLSelectElement} */ (one("#smooth"));
+if (![...smooth.options].some((option) => option.value === String(state.smooth))) smooth.append(h("option", { value: state.smooth }, `${state.smooth} tests`));
+smooth.value = String(state.smooth);
+onSelect(smooth, "smooth", "smooth", "1");
+onSelect(one("#by"), "by", "by", "");
+onSelect(one("#wins-a"), "first", "a", "");
+onSelect(one("#wins-b"), "second", "b", "");
+onSelect(one("#sweep-field"), "field", "field", "");
+onSelect(one("#reference"), "reference", "ref", "");
+const moments = /** @type {HTMLSelectElement[]} */ ([...document.querySelectorAll("[data-moment]")]);
+for (const select of moments) {
+  select.value = state.at;
+  onSelect(select, "at", "at", "last");
+  select.addEventListener("change", () => moments.forEach((other) => (other.value = state.at)));
+}
 const targetField = /** @type {HTMLInputElement} */ (one("#target"));
-targetField.value = target === null ? "" : String(Number((100 * target).toFixed(4)));
+targetField.value = state.target === null ? "" : String(Number((100 * state.target).toFixed(4)));
 targetField.addEventListener("input", () => {
-  target = readTarget(targetField.value);
-  targetField.setAttribute("aria-invalid", String(targetField.value !== "" && target === null));
-  setQuery({ target: target === null ? "" : targetField.value });
+  state.target = readTarget(targetField.value);
+  targetField.setAttribute("aria-invalid", String(targetField.value !== "" && state.target === null));
+  setQuery({ target: state.target === null ? "" : targetField.value });
   render();
 });
 
-one("#table-csv").addEventListener("click", () => download("compare-table.csv", csv(shownTable), "text/csv"));
-one("#table-markdown").addEventListener("click", (event) => copy(/** @type {HTMLElement} */ (event.currentTarget), markdown(shownTable)));
-one("#table-latex").addEventListener("click", (event) => copy(/** @type {HTMLElement} */ (event.currentTarget), latex(shownTable)));
+for (const name of Object.keys(shownTables)) {
+  one(`#${name}-csv`).addEventListener("click", () => download(`compare-${name}.csv`, csv(name === "table" ? numbers : shownTables[name]), "text/csv"));
+  one(`#${name}-markdown`).addEventListener("click", (event) => copy(/** @type {HTMLElement} */ (event.currentTarget), markdown(shownTables[name])));
+  one(`#${name}-latex`).addEventListener("click", (event) => copy(/** @type {HTMLElement} */ (event.currentTarget), latex(shownTables[name])));
+}
 
-for (const [id, columns] of Object.entries(data.columns)) curves.set(id, Curves.fromColumns(columns));
-for (const id of ids()) if (!curves.has(id)) curves.set(id, new Curves());
+for (const id of ids()) curves.set(id, new Curves(data.curves[id]));
 if (data.missing.length) notice(`${data.missing.length} of the experiments in this address do not exist: ${data.missing.join(", ")}`, "error");
 if (!experiments.size) panel.open = true;
+const hidden = new Set((query.get("hide") ?? "").split(BAR).filter(Boolean));
+for (const group of groups()) if (hidden.has(group.label)) accuracy.hidden.add(group.key);
+const zoom = (query.get("zoom") ?? "").split(":").map(Number);
+accuracy.xQuantity = state.axis;
+if (zoom.length === 2 && zoom.every(Number.isFinite) && zoom[0] < zoom[1]) accuracy.zoom = [zoom[0], zoom[1]];
 render();
 connect();

@@ -1,0 +1,134 @@
+"""Curves with costs summed up, thinned for the screen without losing a peak, and their mean over the seeds."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import fmean, stdev
+from typing import Any
+
+from sqlmodel import Session
+
+from app.comparison.groups import Group, group
+from app.store import rounds
+from app.store.tables import Experiment
+
+NAMES = ("round", "accuracy", "loss", "bytes", "flops", "seconds", "flops_each")
+"""Costs are sums from round 0 on; flops_each is the FLOPs of one participant, without the opening."""
+AXES = ("round", "bytes", "flops", "seconds")
+
+Curve = dict[str, list[Any]]
+
+
+def read(session: Session, rows: Sequence[Experiment], points: int | None = None) -> dict[str, dict[str, Any]]:
+    """The curves of experiments by id; with `points`, at most so many rounds of each.
+
+    The seeds of a group keep the same rounds, because their mean is taken round by round.
+    """
+    found: dict[str, dict[str, Any]] = {
+        key: {**_summed(columns), "thinned": False}
+        for key, columns in rounds.costs(session, [row.id for row in rows]).items()
+    }
+    if points is not None and any(len(curve["round"]) > points for curve in found.values()):
+        for item in group(rows):
+            _thin([found[row.id] for row in item.members], points)
+    return found
+
+
+def _summed(columns: Mapping[str, Sequence[Any]]) -> Curve:
+    each = (
+        flops / count if number and count else 0.0
+        for number, flops, count in zip(columns["round"], columns["client_flops"], columns["participants"], strict=True)
+    )
+    return {
+        "round": list(columns["round"]),
+        "accuracy": list(columns["accuracy"]),
+        "loss": list(columns["loss"]),
+        "bytes": list(accumulate(map(int.__add__, columns["bytes_up"], columns["bytes_down"]))),
+        "flops": list(accumulate(columns["client_flops"])),
+        "seconds": list(accumulate(columns["seconds"])),
+        "flops_each": list(accumulate(each)),
+    }
+
+
+def _thin(curves: Sequence[dict[str, Any]], points: int) -> None:
+    if max(len(curve["round"]) for curve in curves) <= points:
+        return
+    numbers = sorted({number for curve in curves for number in curve["round"]})
+    kept = {numbers[0], numbers[-1], *(curve["round"][-1] for curve in curves if curve["round"])}
+    buckets = max(1, (points - len(kept)) // 4)
+    for name in ("accuracy", "loss"):
+        level = dict(zip(*_means(curves, "round", name)[:2], strict=True))
+        for place in range(buckets):
+            part = numbers[place * len(numbers) // buckets : (place + 1) * len(numbers) // buckets]
+            tested = [number for number in part if number in level]
+            if tested:
+                kept |= {min(tested, key=level.__getitem__), max(tested, key=level.__getitem__)}
+    for curve in curves:
+        places = [place for place, number in enumerate(curve["round"]) if number in kept]
+        for name in NAMES:
+            curve[name] = [curve[name][place] for place in places]
+        curve["thinned"] = True
+
+
+def _means(
+    curves: Sequence[Mapping[str, Sequence[Any]]], x: str, y: str
+) -> tuple[list[float], list[float], list[float | None]]:
+    """x, mean of y, and the standard deviation of y, for every round that was tested."""
+    pairs: dict[int, list[tuple[float, float]]] = {}
+    for curve in curves:
+        for number, across, value in zip(curve["round"], curve[x], curve[y], strict=True):
+            if value is not None:
+                pairs.setdefault(number, []).append((across, value))
+    found = [pairs[number] for number in sorted(pairs)]
+    return (
+        [fmean(across for across, _ in pair) for pair in found],
+        [fmean(value for _, value in pair) for pair in found],
+        [stdev(value for _, value in pair) if len(pair) > 1 else None for pair in found],
+    )
+
+
+@dataclass(frozen=True)
+class MeanCurve:
+    """One line of a figure."""
+
+    group: Group
+    x: list[float]
+    y: list[float]
+    std: list[float | None]
+    level: bool = False
+    """The method spends nothing along x: its final value is shown as a level."""
+
+
+def mean_curves(
+    session: Session, rows: Sequence[Experiment], *, x: str, y: str, smooth: int = 1, by: Sequence[str] = ()
+) -> list[MeanCurve]:
+    """The mean over the seeds of each group that has rounds."""
+    curves = read(session, rows)
+    found = []
+    for item in group(rows, by):
+        across, level, spread = _means([curves[row.id] for row in item.counted], x, y)
+        if across:
+            centre = [value for value in _trailing(level, smooth) if value is not None]
+            found.append(MeanCurve(item, across, centre, _trailing(spread, smooth)))
+    right = max((line.x[-1] for line in found), default=0.0)
+    return [_levelled(line, right) if x != "round" and line.x[0] == line.x[-1] else line for line in found]
+
+
+def _levelled(line: MeanCurve, right: float) -> MeanCurve:
+    return MeanCurve(line.group, [0.0, right], [line.y[-1]] * 2, [None, None], level=True)
+
+
+def _trailing(values: Sequence[float | None], width: int) -> list[float | None]:
+    """The mean of the last `width` values."""
+    if width <= 1:
+        return list(values)
+    known = [
+        [v for v in values[max(0, place - width + 1) : place + 1] if v is not None] for place in range(len(values))
+    ]
+    return [fmean(part) if part else None for part in known]
+
+
+def as_json(content: Mapping[str, Any]) -> str:
+    """The store's values are JSON already; validating thousands of numbers again would only cost time."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,85 @@
+"""Experiments that differ in their seed only are one group: its mean and spread are what a table shows."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.comparison.palette import method_title
+from app.store.states import State
+from app.store.tables import Experiment
+
+NOT_COMPARED = frozenset({"name", "tags", "notes", "seed"})
+"""Fields of a spec that two seeds of one group may differ in."""
+METHOD = "algorithm.name"
+MOST_DETAILS = 3
+"""So many differing fields are named in a label."""
+ENDED_EARLY = frozenset({State.FAILED, State.DIVERGED, State.CANCELLED, State.NOT_APPLICABLE})
+
+
+@dataclass
+class Group:
+    """Runs that are pooled, with what tells them from the other groups."""
+
+    method: str
+    fields: dict[str, Any]
+    members: list[Experiment] = field(default_factory=list)
+    variant: int = 0
+    label: str = ""
+
+    @property
+    def counted(self) -> list[Experiment]:
+        """Members with rounds; those that ended early are left out as long as others remain."""
+        started = [row for row in self.members if row.next_round > 0]
+        return [row for row in started if row.state not in ENDED_EARLY] or started
+
+    @property
+    def settled(self) -> list[Experiment]:
+        """Finished members where there are any: half a run would pull the mean of the others down."""
+        return [row for row in self.counted if row.state == State.FINISHED] or self.counted
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested values as dotted paths: {"training.lr": 0.01, …}. Lists stay whole."""
+    if not isinstance(value, Mapping):
+        return {prefix: value}
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        found |= flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+def group(rows: Iterable[Experiment], by: Sequence[str] = ()) -> list[Group]:
+    """In the order of the rows. Without `by` all fields of the spec count, else the method and the named fields."""
+    groups: dict[str, Group] = {}
+    for row in rows:
+        fields = {path: value for path, value in flatten(row.spec).items() if path not in NOT_COMPARED}
+        if by:
+            fields = {path: fields.get(path) for path in (METHOD, *(name for name in by if name != METHOD))}
+        key = json.dumps(fields, sort_keys=True)
+        groups.setdefault(key, Group(row.algorithm, fields)).members.append(row)
+    found = list(groups.values())
+    for method in {item.method for item in found}:
+        _label([item for item in found if item.method == method])
+    return found
+
+
+def _label(groups: list[Group]) -> None:
+    """The method's name, and where it has several groups also the fields in which they differ."""
+    paths = dict.fromkeys(path for item in groups for path in item.fields)
+    differing = [path for path in paths if len({json.dumps(item.fields.get(path)) for item in groups}) > 1]
+    for place, item in enumerate(groups):
+        item.variant = place
+        details = [f"{path.split('.')[-1]} {shown(item.fields.get(path))}" for path in differing[:MOST_DETAILS]]
+        item.label = " · ".join([method_title(item.method), *details])
+
+
+def shown(value: Any) -> str:
+    """A value of a spec in a label, as the pages write it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if isinstance(value, int | str) else json.dumps(value)

@@ -1,0 +1,410 @@
+// The views below the curves: clients, win rate, price, sweep and significance. Each is filled when it is opened.
+
+import { api } from "./api.js";
+import { Plot, axis, colourOn, tip } from "./chart-echarts.js";
+import { swatch } from "./chart-swatch.js";
+import { fill, h, one, setText } from "./dom.js";
+import { flatten, mean, quantile, show, std } from "./series.js";
+import { QUANTITIES, formatBytes, formatFlops, percent } from "./units.js";
+
+const points = (fraction) => `${fraction >= 0 ? "+" : "−"}${Math.abs(100 * fraction).toFixed(2)}`;
+const inPercent = (fraction) => Number((100 * fraction).toFixed(4));
+const percentTick = { formatter: (value) => String(Number(value.toFixed(2))) };
+
+/** Accuracy of the clients, read once for all views and again when rounds were added, at most every few seconds. */
+export class ClientTable {
+  /** @param {() => void} arrived */
+  constructor(arrived) {
+    this.arrived = arrived;
+    this.key = "";
+    this.asked = "";
+    /** @type {Record<string, {round: number|null, accuracy: Record<string, number|null>}>} */
+    this.values = {};
+    this.timer = 0;
+    this.error = "";
+  }
+
+  /** @returns {boolean} whether the values are there, for these experiments at this moment */
+  need(experiments, at) {
+    const ids = experiments.map((item) => item.id);
+    const scope = `${at} ${ids.join(",")}`;
+    const key = `${scope} ${experiments.map((item) => item.next_round).join(",")}`;
+    if (key !== this.key && key !== this.asked) {
+      const wait = this.asked.startsWith(scope) ? 3000 : 0;
+      this.asked = key;
+      clearTimeout(this.timer);
+      this.timer = window.setTimeout(() => this.read(ids, at, key), wait);
+    }
+    return this.key.startsWith(scope);
+  }
+
+  async read(ids, at, key) {
+    try {
+      this.values = (await api.clients(ids, at)).experiments;
+      this.key = key;
+      this.error = "";
+    } catch (error) {
+      this.error = error.message;
+    }
+    this.arrived();
+  }
+
+  /** Of a group: (partition, client) to accuracy, the mean over runs on that partition. */
+  of(group) {
+    const found = new Map();
+    for (const member of group.settledMembers) {
+      for (const [client, value] of Object.entries(this.values[member.id]?.accuracy ?? {})) {
+        if (value === null) continue;
+        const key = `${member.partition_fingerprint ?? member.id} ${client}`;
+        if (!found.has(key)) found.set(key, { client, seed: member.spec.seed, values: [] });
+        found.get(key).values.push(value);
+      }
+    }
+    return new Map([...found].map(([key, item]) => [key, { ...item, value: mean(item.values) }]));
+  }
+}
+
+/** How the clients of each method are spread: lying boxes, so that names stay readable however many there are. */
+export class Boxes {
+  constructor(root) {
+    this.plot = new Plot(root, { name: "boxes", title: "Accuracy of the clients", file: () => "compare-clients" });
+  }
+
+  /** @param {any[]} groups best first */
+  update(groups, table, moment) {
+    const rows = groups.map((group) => ({ group, values: [...table.of(group).values()] })).filter((row) => row.values.length);
+    if (!rows.length) return this.plot.empty(table.error || "No client was tested yet.");
+    const boxes = rows.map(({ group, values }) => ({ group, values, ...spread(values.map((item) => item.value)) }));
+    const names = boxes.map((box) => box.group.label);
+    const option = (ink) => ({
+      grid: { left: 8, right: 24, top: 12, bottom: 48, containLabel: true },
+      xAxis: axis(ink, "Test accuracy of a client (%)", { type: "value", scale: true, splitLine: { show: true, lineStyle: { color: ink.grid } }, axisLabel: percentTick }),
+      yAxis: axis(ink, "", { type: "category", inverse: true, data: names, axisTick: { show: false }, axisLabel: { color: ink.text, width: 220, overflow: "truncate" } }),
+      tooltip: { trigger: "item", formatter: (item) => this.tipOf(item, boxes) },
+      series: [
+        {
+          type: "boxplot",
+          boxWidth: [6, 18],
+          data: boxes.map((box) => {
+            const colour = colourOn(ink, box.group.style);
+            return { value: [box.low, box.q1, box.median, box.q3, box.high].map(inPercent), itemStyle: { color: `${colour}26`, borderColor: colour, borderWidth: 1.5 } };
+          }),
+        },
+        {
+          type: "scatter",
+          symbol: "diamond",
+          symbolSize: 7,
+          data: boxes.map((box, place) => ({ value: [inPercent(box.mean), place], itemStyle: { color: colourOn(ink, box.group.style) } })),
+        },
+        {
+          type: "scatter",
+          symbolSize: 5,
+          data: boxes.flatMap((box, place) => box.values.filter((item) => box.beyond(item.value)).map((item) => ({ value: [inPercent(item.value), place], name: `client ${item.client}, seed ${item.seed}`, itemStyle: { color: "transparent", borderColor: colourOn(ink, box.group.style), borderWidth: 1.2 } }))),
+        },
+      ],
+    });
+    return this.plot.set(option, {
+      rows: [["method", "seed", "client", "accuracy"], ...boxes.flatMap((box) => box.values.map((item) => [box.group.label, item.seed, item.client, item.value]))],
+      label: `Box plots of client accuracy, ${moment}: ${boxes.map((box) => `${box.group.label} median ${percent(box.median)}`).join(", ")}`,
+      hint: `${moment} · box: quartiles and median · whiskers: within 1.5 box lengths · diamond: mean`,
+      height: 72 + 30 * boxes.length,
+    });
+  }
+
+  tipOf(item, boxes) {
+    if (item.seriesIndex === 2) return tip(item.name, [["accuracy", `${item.value[0].toFixed(1)} %`]]);
+    const box = boxes[item.seriesIndex === 0 ? item.dataIndex : item.value[1]];
+    return tip(`${box.group.label}, ${box.values.length} clients`, [["highest", percent(box.most)], ["upper quartile", percent(box.q3)], ["median", percent(box.median)], ["mean", percent(box.mean)], ["lower quartile", percent(box.q1)], ["lowest", percent(box.least)]]);
+  }
+}
+
+/** Quartiles, whiskers after Tukey, and what lies beyond them. */
+function spread(numbers) {
+  const [q1, median, q3] = [0.25, 0.5, 0.75].map((share) => quantile(numbers, share));
+  const reach = 1.5 * (q3 - q1);
+  const inside = numbers.filter((value) => value >= q1 - reach && value <= q3 + reach);
+  return { q1, median, q3, low: Math.min(...inside), high: Math.max(...inside), least: Math.min(...numbers), most: Math.max(...numbers), mean: mean(numbers), beyond: (value) => value < q1 - reach || value > q3 + reach };
+}
+
+/** Two methods, client by client: who is better on how many, and by how much. */
+export class Wins {
+  constructor(bars, scatter) {
+    this.bars = new Plot(bars, { name: "wins", title: "Difference of each client, sorted", file: () => "compare-win-rate" });
+    this.scatter = new Plot(scatter, { name: "scatter", title: "Client by client", file: () => "compare-client-by-client" });
+  }
+
+  /** @returns {string} the result as a sentence */
+  update(a, b, table, moment) {
+    const empty = (reason) => {
+      this.bars.empty(reason);
+      this.scatter.empty(reason);
+      return "";
+    };
+    if (!a || !b || a === b) return empty("Choose two different methods.");
+    const [first, second] = [table.of(a), table.of(b)];
+    const pairs = [...first].filter(([key]) => second.has(key)).map(([key, item]) => ({ client: item.client, seed: item.seed, a: item.value, b: second.get(key).value }));
+    if (!pairs.length) return empty(table.error || "They have no tested client in common: their partitions differ, or no client was tested by both.");
+    pairs.forEach((pair) => (pair.difference = Number((pair.a - pair.b).toFixed(12))));
+    pairs.sort((x, y) => y.difference - x.difference);
+    const wins = pairs.filter((pair) => pair.difference > 0).length;
+    const losses = pairs.filter((pair) => pair.difference < 0).length;
+    const name = (pair) => `client ${pair.client}, seed ${pair.seed}`;
+    const tooltip = { trigger: "item", formatter: (item) => tip(name(pairs[item.dataIndex]), [[a.label, percent(pairs[item.dataIndex].a)], [b.label, percent(pairs[item.dataIndex].b)], ["difference", `${points(pairs[item.dataIndex].difference)} points`]]) };
+    const winner = (pair) => (pair.difference >= 0 ? a : b).style;
+    const rows = [["client", "seed", a.label, b.label, "difference"], ...pairs.map((pair) => [pair.client, pair.seed, pair.a, pair.b, pair.difference])];
+    const sentence = `${a.label} is better on ${wins} of ${pairs.length} clients (${percent(wins / pairs.length)}), ${b.label} on ${losses}${wins + losses < pairs.length ? `, ${pairs.length - wins - losses} are equal` : ""}; mean difference ${points(mean(pairs.map((pair) => pair.difference)))} points.`;
+    this.bars.set(
+      (ink) => ({
+        grid: { left: 56, right: 16, top: 12, bottom: 44 },
+        xAxis: axis(ink, `Clients, the best for ${a.label} first`, { type: "category", data: pairs.map((_, place) => String(place + 1)), axisTick: { show: false }, axisLabel: { hideOverlap: true } }),
+        yAxis: axis(ink, `${a.label} − ${b.label} (points)`, { type: "value", nameGap: 40, splitLine: { show: true, lineStyle: { color: ink.grid } }, axisLabel: percentTick }),
+        tooltip,
+        series: [{ type: "bar", barCategoryGap: pairs.length > 60 ? "10%" : "25%", data: pairs.map((pair) => ({ value: inPercent(pair.difference), itemStyle: { color: colourOn(ink, winner(pair)) } })) }],
+      }),
+      { rows, label: `Bars: ${sentence}`, hint: `${moment} · bar in the colour of the better method`, height: 300 },
+    );
+    const all = pairs.flatMap((pair) => [pair.a, pair.b]);
+    const ends = [Math.max(0, Math.floor(100 * Math.min(...all) - 2)), Math.min(100, Math.ceil(100 * Math.max(...all) + 2))];
+    this.scatter.set(
+      (ink) => ({
+        grid: { left: 56, right: 16, top: 12, bottom: 44 },
+        xAxis: axis(ink, `${b.label} (%)`, { type: "value", min: ends[0], max: ends[1], axisLabel: percentTick }),
+        yAxis: axis(ink, `${a.label} (%)`, { type: "value", min: ends[0], max: ends[1], nameGap: 36, axisLabel: percentTick }),
+        tooltip,
+        series: [
+          { type: "scatter", symbolSize: 7, data: pairs.map((pair) => ({ value: [inPercent(pair.b), inPercent(pair.a)], itemStyle: { color: `${colourOn(ink, winner(pair))}b3` } })) },
+          { type: "line", silent: true, symbol: "none", data: [[ends[0], ends[0]], [ends[1], ends[1]]], lineStyle: { color: ink.muted, width: 1, type: [4, 4] } },
+        ],
+      }),
+      { rows, label: `Scatter: ${sentence}`, hint: "above the diagonal the first is better", height: 300 },
+    );
+    return sentence;
+  }
+}
+
+/** Accuracy against communication, with the computation as the size of the bubble. */
+export class Price {
+  constructor(root) {
+    this.plot = new Plot(root, { name: "price", title: "Accuracy, communication and computation", file: () => "compare-price" });
+  }
+
+  /** @param {any[]} rows {group, best, bytes, flops} with means, null where a target was not reached */
+  update(rows, target) {
+    const drawn = rows.filter((row) => row.best !== null && row.bytes !== null && row.flops !== null);
+    const left = rows.filter((row) => !drawn.includes(row)).map((row) => row.group.label);
+    const until = target === null ? "in all" : `to ${percent(target)}`;
+    if (!drawn.length) return this.plot.empty(target === null ? "No round was tested yet." : `No method reaches ${percent(target)}.`);
+    const sent = drawn.map((row) => row.bytes).filter((value) => value > 0);
+    const least = sent.length ? Math.min(...sent) : 1;
+    const most = sent.length ? Math.max(...sent) : 10;
+    const nothing = drawn.some((row) => row.bytes === 0);
+    const zero = least / 10; // a logarithm has no place for zero: who sends nothing stands left of everybody
+    const floor = 10 ** Math.floor(Math.log10(nothing ? zero / 2 : least / 1.5));
+    const largest = Math.max(...drawn.map((row) => row.flops));
+    const size = (row) => 10 + 44 * Math.sqrt(row.flops / (largest || 1));
+    const option = (ink) => ({
+      grid: { left: 56, right: 90, top: 28, bottom: 48 },
+      xAxis: axis(ink, `Communication ${until}${nothing ? " (left: sends nothing)" : ""}`, { type: "log", min: floor, max: 10 ** Math.ceil(Math.log10(most * 1.5)), axisLabel: { formatter: (value) => (nothing && value < zero * 0.99 ? "" : QUANTITIES.bytes.tick(value)), hideOverlap: true } }),
+      yAxis: axis(ink, "Best accuracy (%)", { type: "value", scale: true, nameGap: 40, splitLine: { show: true, lineStyle: { color: ink.grid } }, axisLabel: percentTick, min: ({ min, max }) => Math.max(0, Math.floor(min - 0.15 * (max - min) - 0.5)), max: ({ min, max }) => Math.min(100, Math.ceil(max + 0.15 * (max - min) + 0.5)) }),
+      tooltip: {
+        trigger: "item",
+        formatter: (item) => {
+          const row = drawn[item.dataIndex];
+          return tip(row.group.label, [["best accuracy", percent(row.best, 2)], [`communication ${until}`, formatBytes(row.bytes)], [`computation ${until}`, formatFlops(row.flops)]]);
+        },
+      },
+      series: [
+        {
+          type: "scatter",
+          data: drawn.map((row) => {
+            const colour = colourOn(ink, row.group.style);
+            return { value: [row.bytes || zero, inPercent(row.best)], symbolSize: size(row), itemStyle: { color: `${colour}40`, borderColor: colour, borderWidth: 1.5 }, label: { show: true, position: "right", distance: 4, color: ink.text, fontSize: 12, formatter: () => row.group.label } };
+          }),
+          labelLayout: { moveOverlap: "shiftY" },
+        },
+      ],
+    });
+    return this.plot.set(option, {
+      rows: [["method", "best accuracy", `bytes ${until}`, `FLOPs ${until}`], ...rows.map((row) => [row.group.label, row.best, row.bytes, row.flops])],
+      label: `Bubble chart: ${drawn.map((row) => `${row.group.label} ${percent(row.best)} for ${formatBytes(row.bytes)}`).join(", ")}`,
+      hint: `area: client FLOPs ${until}, largest ${formatFlops(largest)}${left.length ? ` · not reached by ${left.join(", ")}` : ""}`,
+      height: 400,
+    });
+  }
+}
+
+/** Fields that take several values, the likeliest sweep first. */
+export function sweptFields(experiments) {
+  const specs = experiments.map((item) => flatten(item.spec));
+  const fields = [...new Set(specs.flatMap((spec) => Object.keys(spec)))].filter((field) => !["name", "tags", "notes", "seed", "algorithm.name"].includes(field));
+  const counts = fields.map((field) => ({ field, count: new Set(specs.filter((spec) => field in spec).map((spec) => JSON.stringify(spec[field]))).size }));
+  return counts.filter(({ count }) => count > 1).sort((x, y) => y.count - x.count).map(({ field }) => field);
+}
+
+/** Best accuracy over a field of the spec, a line for each method with a band over its seeds. */
+export class Sweep {
+  constructor(root) {
+    this.plot = new Plot(root, { name: "sweep", title: "Best accuracy over a swept field", file: () => "compare-sweep" });
+  }
+
+  /** @param {any[]} experiments @param {(item: any) => number|null} bestOf @param {(method: string) => {label: string, style: any}} lookOf */
+  update(experiments, field, bestOf, lookOf) {
+    if (!field) return this.plot.empty("No field of the specs takes several values, so nothing was swept.");
+    const valueOf = (item) => flatten(item.spec)[field];
+    const known = experiments.filter((item) => valueOf(item) !== undefined && bestOf(item) !== null);
+    if (!known.length) return this.plot.empty("No round was tested yet.");
+    const numeric = known.every((item) => typeof valueOf(item) === "number");
+    const values = [...new Map(known.map((item) => [JSON.stringify(valueOf(item)), valueOf(item)])).values()].sort((x, y) => (numeric ? x - y : show(x).localeCompare(show(y))));
+    const log = numeric && values[0] > 0 && values[values.length - 1] / values[0] >= 20;
+    const lines = [...Map.groupBy(known, (item) => item.spec.algorithm.name)].map(([method, items]) => ({
+      ...lookOf(method),
+      points: values
+        .map((value) => ({ value, found: items.filter((item) => JSON.stringify(valueOf(item)) === JSON.stringify(value)).map(bestOf) }))
+        .filter(({ found }) => found.length)
+        .map(({ value, found }) => ({ value, mean: mean(found), std: std(found), count: found.length })),
+    }));
+    const place = (value) => (numeric ? value : values.indexOf(value));
+    const option = (ink) => ({
+      grid: { left: 56, right: 130, top: 16, bottom: 48 },
+      xAxis: axis(ink, field, numeric
+        ? { type: log ? "log" : "value", scale: true, min: values[0], max: values[values.length - 1], axisTick: { customValues: values }, axisLabel: { customValues: values, formatter: (value) => String(Number(Number(value).toPrecision(6))), hideOverlap: true }, boundaryGap: ["5%", "5%"] }
+        : { type: "category", data: values.map(show), boundaryGap: true }),
+      yAxis: axis(ink, "Best accuracy (%)", { type: "value", scale: true, nameGap: 40, splitLine: { show: true, lineStyle: { color: ink.grid } }, axisLabel: percentTick }),
+      tooltip: {
+        trigger: "item",
+        formatter: (item) => {
+          const { label, points: all } = lines[item.seriesIndex];
+          const point = all[item.dataIndex];
+          return tip(`${label}, ${field} ${show(point.value)}`, [["best accuracy", `${percent(point.mean, 2)}${point.std === null ? "" : ` ± ${(100 * point.std).toFixed(2)}`}`], ["runs", String(point.count)]]);
+        },
+      },
+      series: [
+        ...lines.map((line) => ({
+          type: "line",
+          data: line.points.map((point) => [place(point.value), inPercent(point.mean)]),
+          symbol: "circle",
+          symbolSize: 7,
+          lineStyle: { color: colourOn(ink, line.style), width: 2, type: line.style.dash.length ? line.style.dash : "solid" },
+          itemStyle: { color: colourOn(ink, line.style) },
+          endLabel: { show: true, color: colourOn(ink, line.style), fontWeight: 500, fontSize: 12, formatter: () => line.label, distance: 8 },
+          labelLayout: { moveOverlap: "shiftY" },
+        })),
+        ...lines.filter((line) => line.points.some((point) => point.std !== null)).map((line) => band(ink, line, place)),
+      ],
+    });
+    return this.plot.set(option, {
+      rows: [["method", field, "best accuracy", "std", "runs"], ...lines.flatMap((line) => line.points.map((point) => [line.label, show(point.value), point.mean, point.std, point.count]))],
+      label: `Best accuracy over ${field}: ${lines.map((line) => `${line.label} ${line.points.map((point) => `${show(point.value)} ${percent(point.mean)}`).join(", ")}`).join("; ")}`,
+      hint: "mean over the runs with that value · band: ± one standard deviation",
+      height: 360,
+    });
+  }
+}
+
+/** A band as a polygon: ECharts stacks areas, which cannot start at a deviation below the mean. */
+function band(ink, line, place) {
+  const known = line.points.filter((point) => point.std !== null);
+  const edge = (sign) => known.map((point) => [place(point.value), 100 * (point.mean + sign * point.std)]);
+  const outline = [...edge(1), ...edge(-1).reverse()];
+  return {
+    type: "custom",
+    silent: true,
+    data: [outline[0]],
+    clip: true,
+    encode: { x: 0, y: 1 },
+    z: 1,
+    renderItem: (params, view) => ({ type: "polygon", shape: { points: outline.map((point) => view.coord(point)) }, style: { fill: colourOn(ink, line.style), opacity: 0.15 } }),
+  };
+}
+
+const pText = (value) => (value === null ? "–" : value < 0.001 ? "< 0.001" : value.toFixed(3));
+const number = (value, digits = 2) => (value === null ? "–" : `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`);
+
+/** Paired tests between the groups, computed by the server. */
+export class Significance {
+  /** @param {HTMLElement} root @param {() => void} arrived */
+  constructor(root, arrived) {
+    this.root = root;
+    this.arrived = arrived;
+    this.key = "";
+    this.answer = null;
+    this.error = "";
+    /** @type {unknown[][]} */
+    this.rows = [];
+    this.timer = 0;
+  }
+
+  /** @param {any[]} groups @param {{at: string, by: string, reference: string}} options */
+  update(groups, experiments, options) {
+    const ids = experiments.map((item) => item.id);
+    const key = JSON.stringify([ids, options, experiments.map((item) => item.next_round)]);
+    if (key !== this.key) {
+      const first = this.key === "" || JSON.parse(this.key)[0].join() !== ids.join() || JSON.stringify(JSON.parse(this.key)[1]) !== JSON.stringify(options);
+      this.key = key;
+      clearTimeout(this.timer);
+      this.timer = window.setTimeout(() => this.read(ids, options), first ? 0 : 5000);
+    }
+    this.render(groups);
+  }
+
+  async read(ids, options) {
+    try {
+      this.answer = await api.significance(ids, options);
+      this.error = "";
+    } catch (error) {
+      this.answer = null;
+      this.error = error.message;
+    }
+    this.arrived();
+  }
+
+  render(groups) {
+    const note = one(".significance-note", this.root);
+    const table = one("table", this.root);
+    table.hidden = !this.answer?.pairs.length;
+    if (!this.answer?.pairs.length) {
+      setText(note, this.error || (this.answer ? "There is one group only, so there is nothing to test." : "Computing …"));
+      this.rows = [];
+      return;
+    }
+    const look = new Map(groups.map((group) => [group.label, group.style]));
+    const corrected = this.answer.pairs.length > 1;
+    const p = corrected ? "p (Holm)" : "p";
+    const name = (label) => h("span", { class: "method" }, look.has(label) ? swatch(look.get(label)) : null, label);
+    this.rows = [["First", "Second", "Clients", "Wins", "Losses", "Mean difference (points)", `Wilcoxon ${p}`, "Rank-biserial r", "Seeds", "Mean difference (points)", `Paired t ${p}`, "d_z"]];
+    const body = this.answer.pairs.map(({ first, second, clients, seeds }) => {
+      const chosen = (test) => (corrected ? test.p_holm : test.p);
+      const cells = [
+        [String(clients.n)], [String(clients.wins)], [String(clients.losses)],
+        [clients.mean_difference === null ? "–" : points(clients.mean_difference)],
+        [pText(chosen(clients)), chosen(clients), clients.note], [number(clients.rank_biserial)],
+        [String(seeds.n)],
+        [seeds.mean_difference === null ? "–" : points(seeds.mean_difference), null, seeds.low === null ? "" : `95 % interval ${points(seeds.low)} to ${points(seeds.high)}`],
+        [pText(chosen(seeds)), chosen(seeds), seeds.note], [number(seeds.d_z)],
+      ];
+      this.rows.push([first, second, ...cells.map(([text]) => text)]);
+      const remark = [clients.note && `Clients: ${clients.note}`, seeds.note && `Seeds: ${seeds.note}`].filter(Boolean).join(" ");
+      return h("tr", {}, h("th", { scope: "row" }, name(first)), h("td", {}, name(second)), cells.map(([text, value, title]) => h("td", { class: `num right${typeof value === "number" && value < 0.05 ? " best" : ""}`, title: title || null }, text)), h("td", { class: "remark" }, remark));
+    });
+    fill(
+      one("thead", table),
+      h("tr", {}, h("td", { colspan: 2 }), h("th", { scope: "colgroup", colspan: 6, class: "group" }, "Over clients: Wilcoxon signed-rank"), h("th", { scope: "colgroup", colspan: 4, class: "group" }, "Over seeds: paired t"), h("td", {})),
+      h("tr", {}, ["First", "Second"].map((text) => h("th", { scope: "col" }, text)), ["Clients", "Wins", "Losses", "Difference", p, "r", "Seeds", "Difference", p, "d"].map((text, place) => h("th", { scope: "col", class: "right", title: HELP[place] }, text === "d" ? ["d", h("sub", {}, "z")] : text)), h("th", { scope: "col" }, "Remarks")),
+    );
+    fill(one("tbody", table), body);
+    setText(note, this.answer.note);
+  }
+}
+
+const HELP = [
+  "Clients that both were tested on",
+  "Clients on which the first is better",
+  "Clients on which the second is better",
+  "Mean difference in accuracy, first minus second, in points",
+  "Two-sided p value of Wilcoxon's signed-rank test over the clients; bold below 0.05",
+  "Rank-biserial correlation: 1 when the first is always better, −1 when the second is",
+  "Seeds that both ran with",
+  "Mean difference in accuracy, first minus second, in points",
+  "Two-sided p value of the paired t test over the seeds; bold below 0.05",
+  "Cohen's d of the differences: their mean in their standard deviations",
+];

@@ -1,0 +1,94 @@
+"""Methods are told apart by colour and dash, by readers with any colour vision."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from app.comparison.palette import method_style, method_title, palette
+from engine.algorithms import REGISTRY
+
+KEY = ("pfedafm", "pfedes", "fedarc", "compfl", "standalone", "fedavg")
+SURFACES = {"light": "#ffffff", "dark": "#181b20"}
+SIGHT = {
+    # linear RGB as seen with a kind of colour blindness in full strength (Machado, Oliveira and Fernandes 2009)
+    "normal": np.eye(3),
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+CONES = [[0.41222147, 0.53633254, 0.05144599], [0.2119035, 0.68069955, 0.10739696], [0.08830246, 0.28171884, 0.6299787]]
+OKLAB = [
+    [0.21045426, 0.79361779, -0.00407205],
+    [1.9779985, -2.42859221, 0.45059371],
+    [0.02590404, 0.78277177, -0.80867577],
+]
+CLEAR = 0.095
+"""Distance in OKLab, where 0.02 is just noticeable; the old brown and ochre were 0.04 apart with deuteranopia."""
+
+
+def linear(colour: str) -> np.ndarray:
+    parts = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def distance(one: str, other: str, sight: str) -> float:
+    seen = [np.clip(np.array(SIGHT[sight]) @ linear(colour), 0, 1) for colour in (one, other)]
+    first, second = (np.array(OKLAB) @ np.cbrt(np.array(CONES) @ light) for light in seen)
+    return float(np.linalg.norm(first - second))
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted(float(np.array([0.2126, 0.7152, 0.0722]) @ linear(colour)) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def colour(method: str, theme: str) -> str:
+    place = palette()["methods"][method]
+    return str(palette()["families"][place["family"]][theme][place["tone"]])
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("theme", SURFACES)
+def test_the_proposed_methods_and_the_two_plain_ones_are_clearly_apart(theme: str, sight: str) -> None:
+    near = {
+        (one, other): round(distance(colour(one, theme), colour(other, theme), sight), 3)
+        for one, other in combinations(KEY, 2)
+    }
+    assert {pair: far for pair, far in near.items() if far < CLEAR} == {}
+
+
+def test_they_also_differ_in_their_dash() -> None:
+    assert len({method_style(method).dash for method in KEY}) == len(KEY)
+
+
+def test_every_method_of_the_catalogue_has_a_colour_under_its_own_name_and_family() -> None:
+    known = {key: (item.method.title, item.method.family) for key, item in REGISTRY.items()}
+    table = palette()["methods"]
+    assert {key: (table[key]["title"], table[key]["family"]) for key in known if key in table} == known
+
+
+def test_every_tone_can_colour_text_in_its_theme() -> None:
+    weak = [
+        (family, theme, tone)
+        for family, tones in palette()["families"].items()
+        for theme, surface in SURFACES.items()
+        for tone in tones[theme]
+        if contrast(tone, surface) < 4.5
+    ]
+    assert weak == []
+
+
+def test_no_two_methods_look_alike() -> None:
+    looks = [method_style(method) for method in palette()["methods"]]
+    assert len(set(looks)) == len(looks)
+
+
+def test_a_variant_of_a_method_keeps_its_colour_and_changes_its_dash() -> None:
+    plain, variant = method_style("fedavg"), method_style("fedavg", 1)
+    assert plain.colour == variant.colour
+    assert plain.dash != variant.dash
+
+
+def test_a_method_from_elsewhere_is_shown_by_its_id() -> None:
+    assert method_title("my-own") == "my-own"
