@@ -21,7 +21,7 @@ from app.store.sweep_views import SweepSummary, SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
 from app.store.tables import Sweep
 from app.sweep_table import FORMATS, make_table
-from app.sweeps import SweepPlan, SweepSpec, label, make_plan
+from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan
 from engine.records import RoundRecord, cost_to_target
 
 router = APIRouter(tags=["sweeps"])
@@ -329,9 +329,13 @@ def cancel(use: Using, id: Id) -> SweepView:
 
 
 @router.post("/sweeps/{id}/retry", responses=NOT_FOUND)
-def retry(use: Using, id: Id) -> SweepView:
+def retry(
+    use: Using,
+    id: Id,
+    cell: Annotated[int | None, Query(ge=0, lt=MOST_EXPERIMENTS, description="Only this cell, counted from 0")] = None,
+) -> SweepView:
     """Run those anew that failed, diverged or were cancelled, and only those."""
-    answer = _steer(use, id, sweeps.retry)
+    answer = _steer(use, id, lambda session, row: sweeps.retry(session, row, cell))
     use.queue.hint()
     return answer
 

@@ -227,9 +227,13 @@ def for_each(session: Session, sweep: Sweep, change: Callable[[Session, str], ob
     return changed
 
 
-def retry(session: Session, sweep: Sweep) -> list[str]:
-    """New experiments in the place of all that failed, diverged or were cancelled; the old ones stay as they ended."""
-    again = [slot for slot in slots(session, sweep) if slot.experiment.state in RETRIED]
+def retry(session: Session, sweep: Sweep, cell: int | None = None) -> list[str]:
+    """New experiments in the place of those, of all or of one cell, that failed, diverged or were cancelled."""
+    again = [
+        slot
+        for slot in slots(session, sweep)
+        if slot.experiment.state in RETRIED and (cell is None or slot.cell == cell)
+    ]
     kept = ("spec", "fingerprint", "priority", "window_from", "window_to", "stop")
     made = experiments.submit_many(
         session,

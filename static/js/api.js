@@ -39,6 +39,16 @@ function post(path, body, headers = {}, signal = undefined) {
   });
 }
 
+/** YAML goes as it was written: the server alone reads it. */
+function postText(path, text, headers = {}, signal = undefined) {
+  return call(path, {
+    method: "POST",
+    headers: { accept: "application/json", "content-type": "application/yaml", ...headers },
+    body: text,
+    signal,
+  });
+}
+
 function query(values) {
   const parts = Object.entries(values)
     .filter(([, value]) => value !== null && value !== undefined && value !== "")
@@ -52,6 +62,12 @@ export const api = {
   rounds: (id, after = -1) => call(`/api/experiments/${encodeURIComponent(id)}/rounds${query({ after })}`),
   columns: (ids, fields) => call(`/api/rounds${query({ experiments: ids.join(","), fields: fields.join(",") })}`),
   cancel: (id) => post(`/api/experiments/${encodeURIComponent(id)}/cancel`, {}),
+  sweeps: (filter = {}) => call(`/api/sweeps${query(filter)}`),
+  sweep: (id) => call(`/api/sweeps/${encodeURIComponent(id)}`),
+  checkSweep: (text, signal) => postText("/api/sweeps/check", text, {}, signal),
+  submitSweep: (text, key) => postText("/api/sweeps", text, { "idempotency-key": key }),
+  cancelSweep: (id) => post(`/api/sweeps/${encodeURIComponent(id)}/cancel`, {}),
+  retrySweep: (id, cell = null) => post(`/api/sweeps/${encodeURIComponent(id)}/retry${query({ cell })}`, {}),
   catalog: () => call("/api/catalog"),
   check: (spec, signal) => post("/api/check", spec, {}, signal),
   /** The key makes a repeated click or a repeated request harmless. */
