@@ -180,6 +180,104 @@ def submit(
             raise typer.Exit(_watch(client, experiment["id"]))
 
 
+@app.command()
+def sweep(
+    file: Annotated[Path, typer.Argument(help="The sweep as YAML or JSON", metavar="SWEEP.yaml")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would run and cost")] = False,
+    watch_it: Annotated[bool, typer.Option("--watch", help="Show its progress until it has ended")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs")] = False,
+    address: Address = "",
+) -> None:
+    """Queue a sweep, many experiments from one document, at the running FedArena."""
+    from app.client import ApiError
+
+    text = _read(file)
+    with _client(address) as client:
+        try:
+            checked = _ask(client.check_sweep, text)
+            if dry_run or not checked["ok"]:
+                if as_json:
+                    _print_json(checked)
+                else:
+                    _show_check(checked)
+                raise typer.Exit(OK if checked["ok"] else BAD_INPUT)
+            view = _ask(client.submit_sweep, text)
+            if as_json:
+                _print_json(view)
+            else:
+                out.print(f"{view['id']}  {client.address}/sweeps/{view['id']}", highlight=False, soft_wrap=True)
+            if watch_it:
+                raise typer.Exit(_watch_sweep(client, view["id"]))
+        except ApiError as error:
+            _refuse_errors(error.errors)
+
+
+def _show_check(checked: dict[str, Any]) -> None:
+    reused = sum(checked["reused"].values())
+    parts = [f"{checked['experiments']} experiments in {checked['cells']} cells", f"{checked['to_run']} to run"]
+    parts += [f"{reused} there already"] if reused else []
+    parts += [f"{checked['excluded']} excluded"] if checked["excluded"] else []
+    out.print(f"{', '.join(parts)}; {checked['cost']['text']}", highlight=False, soft_wrap=True)
+    for item in checked["not_applicable"]:
+        out.print(f"not applicable: {escape(item['cell'])}: {escape(item['reason'])}", highlight=False, soft_wrap=True)
+    for item in checked["refused"]:
+        field = f"[red]{escape(item['field'])}[/red]: " if item["field"] else ""
+        where = f" ({item['experiments']} experiments, the first: {item['example']})" if item["experiments"] else ""
+        err.print(field + escape(item["message"] + where), highlight=False, soft_wrap=True)
+
+
+def _watch_sweep(client: "FedArena", key: str) -> int:
+    from app.client import ApiError, Unreachable
+
+    view: dict[str, Any] = {}
+    try:
+        for view in client.follow_sweep(key):
+            counts = ", ".join(f"{count} {state}" for state, count in view["counts"].items())
+            out.print(f"{view['rounds_done']} of {view['rounds_total']} rounds: {counts}", highlight=False)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except ApiError as error:
+        _refuse_errors(error.errors)
+    except Unreachable as error:
+        err.print(escape(str(error)), highlight=False, soft_wrap=True)
+        return FAILED
+    table = Table(*view["paths"], "seeds", "best", "final")
+    for cell in view["cells"]:
+        values = (cell["values"].get(path) for path in view["paths"])
+        shown = [escape(value if isinstance(value, str) else json.dumps(value)) for value in values]
+        table.add_row(
+            *shown, str((cell["best"] or {"seeds": 0})["seeds"]), *map(_spread, (cell["best"], cell["final"]))
+        )
+    out.print(table)
+    return OK if view["state"] == "finished" else FAILED
+
+
+def _spread(value: dict[str, Any] | None) -> str:
+    if value is None:
+        return ""
+    return f"{100 * value['mean']:.2f}" + ("" if value["std"] is None else f" ± {100 * value['std']:.2f}")
+
+
+@app.command("sweeps")
+def list_sweeps(
+    limit: Annotated[int, typer.Option(min=1, max=100)] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs")] = False,
+    address: Address = "",
+) -> None:
+    """List sweeps, newest first."""
+    with _client(address) as client:
+        page = _ask(client.sweeps, limit=limit)
+    if as_json:
+        _print_json(page["items"])
+        return
+    table = Table("id", "name", "state", "experiments", "rounds")
+    for item in page["items"]:
+        counts = ", ".join(f"{count} {state}" for state, count in item["counts"].items())
+        rounds = f"{item['rounds_done']} / {item['rounds_total']}"
+        table.add_row(item["id"], escape(item["name"] or ""), item["state"], counts, rounds)
+    out.print(table)
+
+
 @app.command("ls")
 def list_experiments(
     state: Annotated[str | None, typer.Option(help="Only this state")] = None,

@@ -81,6 +81,63 @@ class FedArena:
         """The complete spec and its fingerprint; nothing is stored."""
         return self._call("POST", "/api/check", json=dict(spec))
 
+    def submit_sweep(self, document: Mapping[str, Any] | str, *, key: str | None = None) -> dict[str, Any]:
+        """Queue a sweep from plain values or YAML text; with a key, a repeated call makes no second one."""
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return self._call("POST", "/api/sweeps", **_document(document, headers))
+
+    def check_sweep(self, document: Mapping[str, Any] | str) -> dict[str, Any]:
+        """What a sweep would run, what is wrong with it, and what it will cost; nothing is stored."""
+        return self._call("POST", "/api/sweeps/check", **_document(document, {}))
+
+    def sweep(self, sweep: str) -> dict[str, Any]:
+        """Progress, time left, and its cells with their experiments."""
+        return self._call("GET", f"/api/sweeps/{sweep}")
+
+    def sweeps(self, *, limit: int = 50, before: str | None = None) -> dict[str, Any]:
+        """A page, newest first: `items` and `next`."""
+        query = {"limit": limit, "before": before}
+        return self._call("GET", "/api/sweeps", params={k: v for k, v in query.items() if v is not None})
+
+    def cancel_sweep(self, sweep: str) -> dict[str, Any]:
+        return self._call("POST", f"/api/sweeps/{sweep}/cancel")
+
+    def retry_sweep(self, sweep: str) -> dict[str, Any]:
+        """Run those anew that failed, diverged or were cancelled."""
+        return self._call("POST", f"/api/sweeps/{sweep}/retry")
+
+    def follow_sweep(self, sweep: str, *, every: float = 2.0) -> Iterator[dict[str, Any]]:
+        """The sweep now and after each change, until all its experiments have ended."""
+        last = None
+        while True:
+            view = self.sweep(sweep)
+            if (view["counts"], view["rounds_done"]) != last:
+                last = (view["counts"], view["rounds_done"])
+                yield view
+            if set(view["counts"]) <= FINISHED:
+                return
+            time.sleep(every)
+
+    def wait_sweep(self, sweep: str, *, every: float = 2.0) -> dict[str, Any]:
+        """The sweep once all its experiments have ended."""
+        *_, last = self.follow_sweep(sweep, every=every)
+        return last
+
+    def sweep_table(self, sweep: str) -> list[dict[str, Any]]:
+        """A dict a row: the swept values, and mean and deviation over the finished seeds; accuracies are fractions."""
+        return [
+            {
+                **cell["values"],
+                "seeds": 0 if cell["best"] is None else cell["best"]["seeds"],
+                **{
+                    f"{name}_{part}": None if cell[name] is None else cell[name][part]
+                    for name in ("best", "final")
+                    for part in ("mean", "std")
+                },
+            }
+            for cell in self.sweep(sweep)["cells"]
+        ]
+
     def catalog(self) -> dict[str, Any]:
         return self._call("GET", "/api/catalog")
 
@@ -131,6 +188,13 @@ class FedArena:
             raise _refused(answer)
         found: dict[str, Any] = answer.json()
         return found
+
+
+def _document(document: Mapping[str, Any] | str, headers: dict[str, str]) -> dict[str, Any]:
+    """YAML is sent as it is, so that the server alone reads it."""
+    if isinstance(document, str):
+        return {"content": document.encode(), "headers": {**headers, "Content-Type": "application/yaml"}}
+    return {"json": dict(document), "headers": headers}
 
 
 def _refused(answer: httpx.Response) -> ApiError:

@@ -5,9 +5,9 @@ import ipaddress
 import os
 import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 SOCKET_PATH_LIMIT = 100
@@ -43,6 +43,20 @@ class Settings(BaseSettings):
     checkpoint_keep: int = Field(2, ge=1, le=100, description="Checkpoints to keep of each experiment")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much is logged")
     starter: bool = Field(True, description="Submit the starter comparison into an empty store")
+
+    webhooks: bool = Field(False, description="Let sweeps tell a web address when they have ended")
+    webhook_secret: str = Field(
+        "", repr=False, description="Key of the signature in each message; at least 16 characters"
+    )
+    webhook_private: bool = Field(
+        False, description="Also allow http and addresses of this machine and of private networks"
+    )
+
+    @model_validator(mode="after")
+    def _messages_are_signed(self) -> Self:
+        if self.webhooks and len(self.webhook_secret) < 16:
+            raise ValueError("FEDARENA_WEBHOOKS=true needs a FEDARENA_WEBHOOK_SECRET of at least 16 characters")
+        return self
 
     @field_validator("home", "data", mode="after")
     @classmethod

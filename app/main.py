@@ -24,6 +24,8 @@ from app.security import Doors
 from app.store import experiments
 from app.store.database import Database
 from app.store.migrate import migrate
+from app.sweeps import SweepSpec
+from app.webhooks import Postman
 from engine.spec import ExperimentSpec
 from workers.embedded import Supervisor
 
@@ -44,10 +46,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         reconciler = Reconciler(settings, database, services.queue)
         reconciler.start()
+        postman = Postman(settings, database)
+        postman.start()
         try:
             yield
         finally:
             services.events.close()
+            postman.stop()
             reconciler.stop()
             services.queue.close()
             database.close()
@@ -176,7 +181,7 @@ def _add_pages(app: FastAPI) -> None:
 
 
 def _complete_openapi(app: FastAPI) -> None:
-    """Add the schema of the spec, which routes parse by themselves."""
+    """Add the schemas of the documents that routes parse by themselves."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -185,6 +190,9 @@ def _complete_openapi(app: FastAPI) -> None:
             parts = schema.setdefault("components", {}).setdefault("schemas", {})
             parts.update(spec.pop("$defs", {}))
             parts["ExperimentSpec"] = spec
+            sweep = SweepSpec.model_json_schema(ref_template="#/components/schemas/{model}")
+            parts.update(sweep.pop("$defs", {}))
+            parts["SweepSpec"] = sweep
             app.openapi_schema = schema
         return app.openapi_schema
 

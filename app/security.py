@@ -13,6 +13,9 @@ from app.errors import refusal
 BODY_LIMIT = 1_000_000
 DEPTH_LIMIT = 32
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+YAML_PATHS = frozenset({"/api/sweeps", "/api/sweeps/check"})
+YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
+"""No form of a stranger's page can send these; the routes read them with limits of their own."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -55,7 +58,7 @@ class Doors:
         problem = refuse_host(request.headers) or refuse_stranger(scope["method"], request.headers)
         body: bytes | None = None
         if problem is None and scope["method"] not in SAFE_METHODS:
-            problem, body = await _read_body(request.headers, receive)
+            problem, body = await _read_body(scope["path"], request.headers, receive)
         if problem is not None:
             response = refusal(request, *problem)
             await response(scope, receive, send_with_headers)
@@ -84,7 +87,7 @@ def refuse_stranger(method: str, headers: Headers) -> _Refused | None:
     return None
 
 
-async def _read_body(headers: Headers, receive: Receive) -> tuple[_Refused | None, bytes]:
+async def _read_body(path: str, headers: Headers, receive: Receive) -> tuple[_Refused | None, bytes]:
     too_large = (413, f"a request may hold {BODY_LIMIT} bytes at most", headers.get("content-length"))
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > BODY_LIMIT:
@@ -101,6 +104,8 @@ async def _read_body(headers: Headers, receive: Receive) -> tuple[_Refused | Non
             break
     if body:
         kind = headers.get("content-type", "").split(";")[0].strip().lower()
+        if kind in YAML_TYPES and path in YAML_PATHS:
+            return None, bytes(body)
         if kind != "application/json":
             return (415, "the request must be JSON; send Content-Type: application/json", kind[:80]), b""
         problem = refuse_json(bytes(body))

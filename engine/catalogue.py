@@ -1,5 +1,6 @@
 """The only door for the web: what can be chosen, whether a spec can run, what it costs and how its partition looks."""
 
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -19,7 +20,7 @@ from engine.models import FAMILIES, build
 from engine.models import check as check_architecture
 from engine.models.sizes import CLASSES, SHAPE, sizes
 from engine.rehearsal import Estimate, RoundCost, rehearse
-from engine.run import set_up
+from engine.run import describe, set_up
 from engine.spec import PRESETS, ExperimentSpec, Problem, SpecError
 
 __all__ = ["Estimate", "Header", "RoundCost", "catalogue", "check", "estimate", "method_header", "preview_partition"]
@@ -69,43 +70,78 @@ def catalogue(data_root: Path | None) -> dict[str, Any]:
 
 def check(spec: ExperimentSpec, data_root: Path | None) -> None:
     """Raise SpecError if the spec cannot run here: data missing, no such partition, method not applicable."""
-    algorithm = REGISTRY[spec.algorithm.name]
-    unsupported = []
-    if spec.topology not in algorithm.topologies:
-        known = " or ".join(repr(topology) for topology in sorted(algorithm.topologies))
-        message = f"{algorithm.method.title} runs with {known}, but got {spec.topology!r}"
-        unsupported.append(Problem("topology", message, spec.topology))
-    if spec.models.pretrained is not None:
-        message = f"{spec.models.pretrained!r} is not supported yet; use None"
-        unsupported.append(Problem("models.pretrained", message, spec.models.pretrained))
-    if unsupported:
-        raise SpecError(tuple(unsupported))
-    try:
-        _, _, setup = set_up(spec, data_root)
-    except DataError as error:
-        raise SpecError((Problem("dataset.name", str(error), spec.dataset.name),)) from None
-    except PartitionError as error:
-        raise SpecError((Problem(error.field, str(error), _value(spec, error.field)),)) from None
-    for architecture in dict.fromkeys(setup.architectures):
-        try:
-            check_architecture(architecture, setup.shape, setup.classes, setup.feature_dim)
-        except ValueError as error:
-            raise SpecError((Problem("models.family", str(error), spec.models.family),)) from None
-    for client, samples in enumerate(setup.samples):
-        if samples == 1 and _normalises_batches(setup.architectures[client]):
-            raise SpecError(
-                (
-                    Problem(
-                        "partition",
-                        f"client {client} has a single training sample, but its {setup.architectures[client]} uses "
-                        "batch norm and needs two: take fewer clients or a family without batch norm",
-                        spec.partition.name,
-                    ),
+    Checker(data_root).check(spec)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What a check must know about partitioned data."""
+
+    shape: tuple[int, int, int]
+    classes: int
+    samples: tuple[int, ...]
+
+
+class Checker:
+    """Checks many specs; data and partitions that several of them share are looked at once."""
+
+    def __init__(self, data_root: Path | None) -> None:
+        self._data_root = data_root
+        self._shares: dict[str, _Share | Problem] = {}
+
+    def check(self, spec: ExperimentSpec) -> None:
+        """Raise SpecError if the spec cannot run here."""
+        algorithm = REGISTRY[spec.algorithm.name]
+        unsupported = []
+        if spec.models.pretrained is not None:
+            message = f"{spec.models.pretrained!r} is not supported yet; use None"
+            unsupported.append(Problem("models.pretrained", message, spec.models.pretrained))
+        if spec.topology not in algorithm.topologies:
+            known = " or ".join(repr(topology) for topology in sorted(algorithm.topologies))
+            message = f"{algorithm.method.title} runs with {known}, but got {spec.topology!r}"
+            unsupported.append(Problem("topology", message, spec.topology, "not_applicable"))
+        if unsupported:
+            raise SpecError(tuple(unsupported))
+        share = self._share(spec)
+        if isinstance(share, Problem):
+            raise SpecError((share,))
+        setup = describe(spec, share.shape, share.classes, share.samples)
+        for architecture in dict.fromkeys(setup.architectures):
+            try:
+                check_architecture(architecture, setup.shape, setup.classes, setup.feature_dim)
+            except ValueError as error:
+                raise SpecError((Problem("models.family", str(error), spec.models.family),)) from None
+        for client, samples in enumerate(setup.samples):
+            if samples == 1 and _normalises_batches(setup.architectures[client]):
+                raise SpecError(
+                    (
+                        Problem(
+                            "partition",
+                            f"client {client} has a single training sample, but its {setup.architectures[client]} uses "
+                            "batch norm and needs two: take fewer clients or a family without batch norm",
+                            spec.partition.name,
+                        ),
+                    )
                 )
-            )
-    reason = algorithm(spec.algorithm, setup).why_not()
-    if reason is not None:
-        raise SpecError((Problem("algorithm.name", reason, spec.algorithm.name),))
+        reason = algorithm(spec.algorithm, setup).why_not()
+        if reason is not None:
+            raise SpecError((Problem("algorithm.name", reason, spec.algorithm.name, "not_applicable"),))
+
+    def _share(self, spec: ExperimentSpec) -> _Share | Problem:
+        parts = (spec.dataset.model_dump_json(), spec.partition.model_dump_json(), spec.clients, spec.partition_seed)
+        key = repr(parts)
+        if key not in self._shares:
+            self._shares[key] = self._divide(spec)
+        return self._shares[key]
+
+    def _divide(self, spec: ExperimentSpec) -> _Share | Problem:
+        try:
+            _, _, setup = set_up(spec, self._data_root)
+        except DataError as error:
+            return Problem("dataset.name", str(error), spec.dataset.name)
+        except PartitionError as error:
+            return Problem(error.field, str(error), _value(spec, error.field))
+        return _Share(setup.shape, setup.classes, setup.samples)
 
 
 def method_header(name: str) -> Header:

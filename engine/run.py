@@ -40,21 +40,29 @@ def set_up(spec: ExperimentSpec, data_root: Path | None) -> tuple[Dataset, Parti
     dataset = load(spec.dataset, data_root)
     imported = imported_partition(spec.dataset, data_root) if spec.dataset.name == "imported" else None
     partition = make_partition(dataset, spec.partition, spec.clients, spec.partition_seed, imported)
+    return (
+        dataset,
+        partition,
+        describe(spec, dataset.shape, partition.classes, [len(s.train) for s in partition.shares]),
+    )
+
+
+def describe(spec: ExperimentSpec, shape: tuple[int, int, int], classes: int, samples: Sequence[int]) -> Setup:
+    """What a method may know: the spec, and of the data only their shape, classes and amounts."""
     family = FAMILIES[spec.models.family]
-    setup = Setup(
+    return Setup(
         seed=spec.seed,
         clients=spec.clients,
         rounds=spec.rounds,
-        classes=partition.classes,
-        shape=dataset.shape,
+        classes=classes,
+        shape=shape,
         feature_dim=spec.models.feature_dim or family.feature_dim,
         training=spec.training,
         architectures=tuple(assign(family, spec.clients, spec.models.assign)),
-        samples=tuple(len(share.train) for share in partition.shares),
+        samples=tuple(samples),
         topology=spec.topology,
         cohort=spec.cohort_size,
     )
-    return dataset, partition, setup
 
 
 class Run:

@@ -205,7 +205,7 @@ class ExperimentSpec(Frozen):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise SpecError(tuple(_explain(item) for item in error.errors(include_url=False))) from None
+            raise SpecError(tuple(explain(item) for item in error.errors(include_url=False))) from None
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
@@ -224,6 +224,8 @@ class Problem:
     field: str
     message: str
     value: Any
+    kind: Literal["invalid", "not_applicable"] = "invalid"
+    """Not applicable: each part is right, but the method cannot work with this choice of models or topology."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
@@ -236,9 +238,14 @@ class SpecError(ValueError):
         super().__init__("; ".join(str(problem) for problem in problems))
         self.problems = problems
 
+    @property
+    def not_applicable(self) -> bool:
+        """Nothing is wrong but the combination."""
+        return all(problem.kind == "not_applicable" for problem in self.problems)
 
-def _explain(error: Any) -> Problem:
-    """A pydantic error as a sentence: field, rule, value."""
+
+def explain(error: Any, whole: str = "the spec") -> Problem:
+    """A pydantic error as a sentence: field, rule, value. `whole` names what was parsed."""
     location = tuple(str(part) for part in error["loc"])
     parts = list(location)
     # a discriminated union puts the chosen member into the path: algorithm.fedavg.mu is the field algorithm.mu
@@ -254,7 +261,7 @@ def _explain(error: Any) -> Problem:
     if kind == "missing":
         return Problem(field, "is required but was not given", None)
     if kind == "extra_forbidden":
-        owner = f"{parts[0]} {member!r}" if member else "the spec" if len(parts) == 1 else parts[0]
+        owner = f"{parts[0]} {member!r}" if member else whole if len(parts) == 1 else parts[0]
         return Problem(field, f"{owner} has no field {parts[-1]!r}{_owners(parts, member)}", value)
     if kind == "preset":
         return Problem("preset", f"{error['msg']}, but got {value['preset']!r}", value["preset"])

@@ -1,8 +1,8 @@
-"""Runs the experiments of a results file and writes their table: `scripts/results.py docs/results/NAME.yaml`.
+"""Runs a sweep of docs/results and writes its table: `scripts/results.py docs/results/NAME.yaml`.
 
-Every experiment is one `fedarena run` with one thread; as many run at once as there are cores. What is finished already
-is not run again, so the command can be stopped and repeated. Outputs lie in results/NAME, the table in
-docs/results/NAME.md.
+The sweep goes through the queue of a FedArena of its own, which keeps everything in results/NAME/home and runs one
+experiment a core. What is finished is not run again, so the command can be stopped and repeated. Finished folders of
+`fedarena run SPEC --out results/NAME/FOLDER` count too. The table is written to docs/results/NAME.md.
 """
 
 import argparse
@@ -12,49 +12,115 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
+from app.client import FedArena, Unreachable
+from app.config import Settings
+from app.store import experiments, rounds, sweeps
+from app.store.database import Database
+from app.store.migrate import migrate
+from app.store.states import State
+from app.sweeps import Cell, SweepPlan, SweepSpec, label, make_plan
 from engine.algorithms import REGISTRY
-from engine.records import CostToTarget, RoundRecord, cost_to_target
+from engine.records import CostToTarget, RoundRecord, cost_to_target, headline
 from engine.spec import ExperimentSpec
 
 ROOT = Path(__file__).resolve().parent.parent
+START_SECONDS = 120.0
 
 
-def plan(study: dict[str, Any]) -> list[tuple[str, int, ExperimentSpec]]:
-    """The first seed of every method before the second, so that the table fills evenly."""
-    return [
-        (
-            algorithm["name"],
-            seed,
-            ExperimentSpec.parse(
-                {**study["base"], "algorithm": algorithm, "seed": seed, "name": f"{algorithm['name']}-{seed}"}
-            ),
-        )
-        for seed in study["seeds"]
-        for algorithm in study["algorithms"]
-    ]
-
-
-def run(spec: ExperimentSpec, folder: Path) -> str:
-    """One experiment; returns what is to say about it."""
-    result = folder / "result.json"
-    if result.is_file() and json.loads(result.read_text())["fingerprint"] == spec.fingerprint():
-        return "there already"
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "spec.yaml"
-    file.write_text(yaml.safe_dump(spec.canonical(), sort_keys=False, allow_unicode=True))
-    command = [sys.executable, "-m", "app.cli", "run", str(file), "--out", str(folder)]
-    ended = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "FEDARENA_THREADS": "1"}, capture_output=True, text=True, check=False
+def private_settings(outputs: Path) -> Settings:
+    """A home of its own, but the data sets of the usual one."""
+    usual = Settings()
+    return usual.model_copy(
+        update={"home": outputs / "home", "data": usual.data_root, "port": 0, "threads": 1, "starter": False}
     )
-    return "done" if ended.returncode == 0 else f"exit code {ended.returncode}: {ended.stderr.strip()[-300:]}"
+
+
+def adopt(database: Database, outputs: Path) -> int:
+    """Store what `fedarena run` has finished below the folder, unless it is stored already."""
+    adopted = 0
+    for file in sorted(outputs.glob("*/result.json")):
+        result = json.loads(file.read_text())
+        spec = ExperimentSpec.parse(result["spec"])
+        records = [RoundRecord.model_validate(record) for record in result["rounds"]]
+        if not records or records[-1].round != spec.rounds:
+            continue
+        with database.write() as session:
+            if sweeps.reusable(session, [spec.fingerprint()], None):
+                continue
+            row = experiments.submit(session, spec.canonical(), spec.fingerprint())
+            row.priority = 2**30  # claimed next, whatever else is queued
+            session.flush()
+            claim = experiments.claim(session, f"{file}", 60)
+            if claim is None or claim.experiment != row.id:
+                raise RuntimeError(f"{file} could not be stored: another process works in {database}")
+            experiments.begin(session, claim, result["partition_fingerprint"], {"adopted": True})
+            for record in records:
+                rounds.commit_round(session, claim, record, 60)
+        adopted += 1
+    return adopted
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[FedArena]:
+    """A FedArena with these settings, as long as the block lasts."""
+    settings.address_file.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "app.cli", "serve", "--workers", str(os.cpu_count() or 1)]
+    with (settings.home / "serve.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **settings.environment()}, stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        with FedArena(_address(settings, process)) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _address(settings: Settings, process: "subprocess.Popen[bytes]") -> str:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        if settings.address_file.is_file() and (address := settings.address_file.read_text().strip()):
+            try:
+                with FedArena(address) as client:
+                    client.sweeps(limit=1)
+            except Unreachable:
+                pass
+            else:
+                return address
+        time.sleep(1)
+    raise RuntimeError(f"FedArena did not start; see {settings.home / 'serve.log'}")
+
+
+def run(settings: Settings, sweep: SweepSpec) -> None:
+    """Submit the sweep and tell how it goes until all its experiments have ended."""
+    with serving(settings) as client:
+        key = client.submit_sweep(sweep.document())["id"]
+        print(f"{client.address}/sweeps/{key}", flush=True)
+        for view in client.follow_sweep(key, every=10):
+            counts = ", ".join(f"{count} {state}" for state, count in view["counts"].items())
+            print(f"{view['rounds_done']} of {view['rounds_total']} rounds: {counts}", flush=True)
+
+
+def finished(database: Database, plan: SweepPlan) -> list[list[dict[str, Any]]]:
+    """The rounds of every finished experiment, a list a cell."""
+    with database.read() as session:
+        known = sweeps.reusable(session, [point.fingerprint for point in plan.points], None)
+        found: list[list[dict[str, Any]]] = [[] for _ in plan.cells]
+        for point in plan.points:
+            key, state = known.get(point.fingerprint, ("", None))
+            if state is State.FINISHED:
+                records = rounds.after(session, key)
+                found[point.cell].append({"rounds": records, "headline": headline(records).model_dump()})
+    return found
 
 
 def spread(values: Sequence[float], scale: float = 1.0, digits: int = 2) -> str:
@@ -65,14 +131,14 @@ def spread(values: Sequence[float], scale: float = 1.0, digits: int = 2) -> str:
     return f"{mean:.{digits}f} ± {statistics.stdev(values) * scale:.{digits}f}"
 
 
-def row(name: str, runs: list[dict[str, Any]], target: float) -> str:
+def row(title: str, runs: list[dict[str, Any]], target: float) -> str:
     costs: list[CostToTarget] = [
         cost_to_target([RoundRecord.model_validate(record) for record in run["rounds"]], target) for run in runs
     ]
     best = spread([run["headline"]["best_accuracy"] for run in runs], 100)
     final = spread([run["headline"]["final_accuracy"] for run in runs], 100)
     reached = [cost for cost in costs if cost.rounds is not None]
-    cells = [REGISTRY[name].method.title, str(len(runs)), best, final]
+    cells = [title, str(len(runs)), best, final]
     if len(reached) < len(costs):
         cells += [f"reached by {len(reached)} of {len(costs)}", "–", "–"]
     else:
@@ -84,10 +150,22 @@ def row(name: str, runs: list[dict[str, Any]], target: float) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def table(study: dict[str, Any], outputs: Path, name: str) -> str:
-    target = study["target"]
+def title(cell: Cell, cells: Sequence[Cell]) -> str:
+    """The method's own title where only methods are compared, each once; otherwise the swept values."""
+    names = [found["name"] if isinstance(found := other.get("algorithm"), dict) else None for other in cells]
+    name = names[list(cells).index(cell)]
+    if len(cell) == 1 and isinstance(name, str) and names.count(name) == 1:
+        return REGISTRY[name].method.title
+    return label(cell)
+
+
+def table(plan: SweepPlan, runs: Sequence[list[dict[str, Any]]], name: str) -> str:
+    report = plan.sweep.report
+    if report is None:
+        raise SystemExit("the document needs report: {target: …} for the costs of the table")
+    target = report.target
     lines = [
-        f"# {study['title']}",
+        f"# {plan.sweep.name}",
         "",
         f"Measured by `.venv/bin/python scripts/results.py docs/results/{name}.yaml` ([the experiments]({name}.yaml))",
         f"on {os.cpu_count()} cores ({platform.machine()}) with torch {torch.__version__}.",
@@ -97,34 +175,35 @@ def table(study: dict[str, Any], outputs: Path, name: str) -> str:
         f"| method | seeds | best | final | rounds to {target:.0%} | MB to {target:.0%} | TFLOP to {target:.0%} |",
         "|---|---|---|---|---|---|---|",
     ]
-    for algorithm in study["algorithms"]:
-        runs = [
-            json.loads(path.read_text())
-            for seed in study["seeds"]
-            if (path := outputs / f"{algorithm['name']}-{seed}" / "result.json").is_file()
-        ]
-        if runs:
-            lines.append(row(algorithm["name"], runs, target))
+    lines += [
+        row(title(cell, plan.cells), found, target) for cell, found in zip(plan.cells, runs, strict=True) if found
+    ]
     notes = ROOT / "docs" / "results" / f"{name}.notes.md"
     return "\n".join(lines) + "\n" + (f"\n{notes.read_text()}" if notes.is_file() else "")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("study", type=Path)
+    parser.add_argument("sweep", type=Path)
     parser.add_argument("--seeds", type=int, nargs="*", help="only these seeds")
     parser.add_argument("--table-only", action="store_true", help="run nothing, write the table of what is there")
+    parser.add_argument("--outputs", type=Path, help="folder of the experiments; default: results/NAME")
+    parser.add_argument("--table", type=Path, help="where to write the table; default: docs/results/NAME.md")
     options = parser.parse_args()
-    study = yaml.safe_load(options.study.read_text())
-    name = options.study.stem
-    outputs = ROOT / "results" / name
+    name = options.sweep.stem
+    sweep = SweepSpec.from_text(options.sweep.read_text())
+    outputs = options.outputs or ROOT / "results" / name
+    settings = private_settings(outputs.absolute())
+    plan = make_plan(sweep, settings.data_root).or_raise()
+    settings.prepare_home()
+    database = Database(settings.database)
+    migrate(database)
+    adopt(database, outputs)
     if not options.table_only:
-        jobs = [(f"{method}-{seed}", spec) for method, seed, spec in plan(study) if seed in (options.seeds or [seed])]
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            told = pool.map(lambda job: (job[0], run(job[1], outputs / job[0])), jobs)
-            for number, (job, outcome) in enumerate(told, 1):
-                print(f"{number}/{len(jobs)} {job}: {outcome}", flush=True)
-    (ROOT / "docs" / "results" / f"{name}.md").write_text(table(study, outputs, name))
+        run(settings, sweep.model_copy(update={"seeds": tuple(options.seeds)}) if options.seeds else sweep)
+    text = table(plan, finished(database, plan), name)
+    database.close()
+    (options.table or ROOT / "docs" / "results" / f"{name}.md").write_text(text)
 
 
 if __name__ == "__main__":

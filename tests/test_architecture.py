@@ -8,6 +8,7 @@ import pytest
 from tests.source import PACKAGES, ROOT, files, imports, inside, modules, shown, tree
 
 SHARED = ("app.config", "app.errors", "app.events", "app.queue", "app.security", "app.storage", "app.store")
+SWEEPS = ("app.sweeps", "app.sweep_table", "app.webhooks")
 ENGINE_DOOR = ("engine.spec", "engine.records", "engine.catalogue")
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -21,16 +22,20 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app.storage": (),
     "app.events": ("app.config", "app.store", "engine.records"),
     "app.reconciler": ("app.config", "app.events", "app.queue", "app.store"),
+    "app.sweeps": ("app.store.plan", "engine.spec", "engine.catalogue", "engine.frozen"),
+    "app.sweep_table": ("app.store", "engine.records"),
+    "app.webhooks": ("app.config", "app.store"),
     "app.client": (),
     "app.starter": (),
     "app.doctor": ("app.config", "app.store", "engine.catalogue", "engine.vision"),
     "app.cli_data": ("app.config", "engine"),
     "app.comparison": ("app.comparison", "app.store", "engine.records"),
-    "app.api": ("app.api", "app.comparison", *SHARED, *ENGINE_DOOR),
-    "app.pages": ("app.pages", "app.comparison", "app.studies", *SHARED, *ENGINE_DOOR),
+    "app.api": ("app.api", "app.comparison", *SHARED, *SWEEPS, *ENGINE_DOOR),
+    "app.pages": ("app.pages", "app.comparison", "app.studies", *SHARED, *SWEEPS, *ENGINE_DOOR),
     "app.studies": ("app.studies", *SHARED, *ENGINE_DOOR),
     "app.main": (
         *SHARED,
+        *SWEEPS,
         "app.api",
         "app.pages",
         "app.reconciler",

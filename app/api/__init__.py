@@ -4,14 +4,14 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from app.api import catalog, compare, estimate, events, experiments, health, labels, rounds
+from app.api import catalog, compare, estimate, events, experiments, health, labels, rounds, sweeps
 from app.errors import Errors
 
 REFUSED: dict[int | str, dict[str, Any]] = {
     400: {"model": Errors, "description": "The Host is not this machine"},
     403: {"model": Errors, "description": "A change that another site asked for"},
     413: {"model": Errors, "description": "The body is larger than 1 MB"},
-    415: {"model": Errors, "description": "The body is not JSON"},
+    415: {"model": Errors, "description": "The body is not JSON (or, for a sweep, YAML)"},
     422: {"model": Errors, "description": "What was sent cannot be done, field by field"},
     503: {"model": Errors, "description": "The store is busy; try again after Retry-After seconds"},
 }
@@ -21,6 +21,7 @@ router.include_router(experiments.router)
 router.include_router(labels.router)
 router.include_router(rounds.router)
 router.include_router(compare.router)
+router.include_router(sweeps.router)
 router.include_router(events.router)
 router.include_router(catalog.router)
 router.include_router(estimate.router)

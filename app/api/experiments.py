@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
-from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
+from app.api.once import find_answer, once
 from app.api.services import SPEC_BODY, PostedSpec, Services, Using
 from app.errors import Errors, Refusal, not_found
 from app.store import experiments, idempotency, listing, sequence
 from app.store.experiments import AlreadyFinished
-from app.store.idempotency import KeyReused
 from app.store.listing import Filter, Sort
 from app.store.states import State
 from app.store.views import ExperimentView, experiment_view
@@ -71,40 +71,18 @@ async def submit(
 
 def _submit(use: Services, spec: ExperimentSpec, key: str | None, digest: str) -> tuple[dict[str, Any], bool]:
     """The answer, and whether it was given before."""
-    if key is not None and (stored := _stored_answer(use, key, digest)) is not None:
+    if key is not None and (stored := find_answer(use, key, digest)) is not None:
         return stored, True
     catalogue.check(spec, use.settings.data_root)
     plain, fingerprint = spec.canonical(), spec.fingerprint()
-    try:
-        with use.database.write() as session:
-            if key is not None and (stored := _find(session, key, digest)) is not None:
-                return stored, True
-            answer = experiment_view(experiments.submit(session, plain, fingerprint)).model_dump(mode="json")
-            if key is not None:
-                idempotency.keep(session, key, digest, answer["id"], answer)
-            return answer, False
-    except IntegrityError:
-        # on PostgreSQL two requests with one key can meet: the other one was first
-        if key is None or (stored := _stored_answer(use, key, digest)) is None:
-            raise
-        return stored, True
 
+    def store(session: Session) -> dict[str, Any]:
+        answer = experiment_view(experiments.submit(session, plain, fingerprint)).model_dump(mode="json")
+        if key is not None:
+            idempotency.keep(session, key, digest, answer["id"], answer)
+        return answer
 
-def _stored_answer(use: Services, key: str, digest: str) -> dict[str, Any] | None:
-    with use.database.read() as session:
-        return _find(session, key, digest)
-
-
-def _find(session: Any, key: str, digest: str) -> dict[str, Any] | None:
-    try:
-        return idempotency.find(session, key, digest)
-    except KeyReused:
-        raise Refusal(
-            422,
-            "this key was used before for another request; take a new key for a new experiment",
-            field="Idempotency-Key",
-            value=key,
-        ) from None
+    return once(use, key, digest, store)
 
 
 @router.get("/experiments", response_model=ExperimentPage)

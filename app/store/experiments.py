@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Text, and_, case, cast, func, or_, select, update
+from sqlalchemy import ColumnElement, Text, and_, case, cast, func, insert, inspect, or_, select, update
 from sqlmodel import Session, col
 
 from app.store import sequence
@@ -63,6 +63,34 @@ def submit(
     session.add(row)
     session.flush()
     return row
+
+
+def submit_many(session: Session, entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Many rows in one statement and in this order: each entry has spec, fingerprint, and other columns by name."""
+    if not entries:
+        return []
+    time, first = read_clock(session), sequence.take(session, len(entries))
+    blank = Experiment(
+        id="",
+        algorithm="",
+        dataset="",
+        spec={},
+        fingerprint="",
+        created_at=time,
+        place=0,
+        rounds=0,
+        totals={"bytes_up": 0, "bytes_down": 0, "client_flops": 0},
+    )
+    usual = {column.key: getattr(blank, column.key) for column in inspect(Experiment).columns}
+    rows = []
+    for number, entry in enumerate(entries, first):
+        spec = entry["spec"]
+        own = {name: spec[name] for name in ("name", "tags", "notes", "rounds")}
+        own |= {"algorithm": spec["algorithm"]["name"], "dataset": spec["dataset"]["name"]}
+        own |= {"id": new_id(), "place": number, "seq": number, "state_seq": number}
+        rows.append({**usual, **own, **entry})
+    session.execute(insert(Experiment), rows)
+    return [row["id"] for row in rows]
 
 
 def get(session: Session, experiment: str) -> Experiment | None:

@@ -15,6 +15,7 @@ def take(session: Session, count: int = 1) -> int:
         .where(col(Counter.name) == NAME)
         .values(value=Counter.value + count)
         .returning(col(Counter.value))
+        .execution_options(synchronize_session=False)  # else every object of the session is looked at
     )
     return int(session.execute(statement).scalar_one()) - count + 1
 

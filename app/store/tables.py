@@ -153,8 +153,10 @@ class Sweep(SQLModel, table=True):
     notes: str = Field(default="", sa_column=Column(Text, nullable=False))
     document: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
     """What was submitted: base, grid, zip, list, seeds, exclude."""
-    reused: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
-    """Experiments that were there already and count as its own."""
+    cells: list[dict[str, Any]] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    """The combinations of swept values, in the order of its table."""
+    reused: list[dict[str, Any]] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    """Experiments that were there already and count as its own: experiment, cell (a number in `cells`), seed."""
     webhook: str | None = Field(default=None, sa_column=Column(Text))
     notified_at: float | None = Field(default=None, sa_column=Column(Double))
     created_at: float = Field(sa_column=Column(Double, nullable=False))

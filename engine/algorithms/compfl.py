@@ -29,6 +29,7 @@ training samples are augmented anew in every epoch.
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -155,6 +156,14 @@ class Stored(nn.Module):
         self.register_buffer("experts", torch.zeros(experts, dtype=torch.int64))
 
 
+@lru_cache(maxsize=256)
+def _kind(architecture: str, shape: tuple[int, int, int], classes: int, feature_dim: int | None) -> tuple[int, bool]:
+    """Scalars of the body, and whether the head is deeper than one linear layer."""
+    with torch.device("meta"):  # only sizes and kinds are asked for
+        model = build(architecture, shape, classes, feature_dim)
+    return count(model.body)[0], not isinstance(model.head, nn.Linear)
+
+
 class CompFL(AveragesPerArchitecture[CompFLParams]):
     Params = CompFLParams
     method = Method(
@@ -172,14 +181,12 @@ class CompFL(AveragesPerArchitecture[CompFLParams]):
 
     def __init__(self, params: CompFLParams, setup: Setup) -> None:
         super().__init__(params, setup)
-        with torch.device("meta"):  # only sizes and kinds are asked for
-            models = [
-                build(architecture, setup.shape, setup.classes, setup.feature_dim)
-                for architecture in dict.fromkeys(setup.architectures)
-            ]
-        models.sort(key=lambda model: count(model.body)[0])
-        self.experts = tuple(model.architecture for model in models)
-        self._deep_heads = [model.architecture for model in models if not isinstance(model.head, nn.Linear)]
+        kinds = {
+            architecture: _kind(architecture, setup.shape, setup.classes, setup.feature_dim)
+            for architecture in dict.fromkeys(setup.architectures)
+        }
+        self.experts = tuple(sorted(kinds, key=lambda architecture: kinds[architecture][0]))
+        self._deep_heads = [architecture for architecture in self.experts if kinds[architecture][1]]
 
     def why_not(self) -> str | None:
         setup, M = self.setup, len(self.experts)

@@ -43,6 +43,16 @@ function patch(path, body) {
   return call(path, { method: "PATCH", headers: { accept: "application/json", "content-type": "application/json" }, body: JSON.stringify(body) });
 }
 
+/** YAML goes as it was written: the server alone reads it. */
+function postText(path, text, headers = {}, signal = undefined) {
+  return call(path, {
+    method: "POST",
+    headers: { accept: "application/json", "content-type": "application/yaml", ...headers },
+    body: text,
+    signal,
+  });
+}
+
 function query(values) {
   const parts = Object.entries(values)
     .filter(([, value]) => value !== null && value !== undefined && value !== "")
@@ -60,6 +70,12 @@ export const api = {
   significance: (ids, options) => call(`/api/compare/significance${query({ ids: ids.join(","), ...options })}`),
   cancel: (id) => post(`/api/experiments/${encodeURIComponent(id)}/cancel`, {}),
   relabel: (id, labels) => patch(`/api/experiments/${encodeURIComponent(id)}`, labels),
+  sweeps: (filter = {}) => call(`/api/sweeps${query(filter)}`),
+  sweep: (id) => call(`/api/sweeps/${encodeURIComponent(id)}`),
+  checkSweep: (text, signal) => postText("/api/sweeps/check", text, {}, signal),
+  submitSweep: (text, key) => postText("/api/sweeps", text, { "idempotency-key": key }),
+  cancelSweep: (id) => post(`/api/sweeps/${encodeURIComponent(id)}/cancel`, {}),
+  retrySweep: (id, cell = null) => post(`/api/sweeps/${encodeURIComponent(id)}/retry${query({ cell })}`, {}),
   catalog: () => call("/api/catalog"),
   check: (spec, signal) => post("/api/check", spec, {}, signal),
   estimate: (spec, signal) => post("/api/estimate", spec, {}, signal),

@@ -124,6 +124,25 @@ def test_a_worker_asked_to_stop_gives_its_experiment_back_and_leaves(
         assert workers.known(session) == []
 
 
+def test_a_sweep_runs_through_the_queue_and_its_table_fills(with_broker: Settings, sqlite_database: Database) -> None:
+    document = {
+        "name": "two by two",
+        "base": {key: value for key, value in spec_with().items() if key not in {"name", "seed"}},
+        "grid": {"algorithm.name": ["fedavg", "standalone"]},
+        "seeds": {"from": 1, "count": 2},
+    }
+    with serving(with_broker) as address, worker(with_broker, "--slots", "2"), FedArena(address) as arena:
+        key = arena.submit_sweep(document)["id"]
+        view = arena.wait_sweep(key, every=0.2)
+        table = arena.sweep_table(key)
+        again = arena.submit_sweep(document)
+    assert (view["state"], view["counts"], view["rounds_done"]) == ("finished", {"finished": 4}, 12)
+    assert [(row["algorithm.name"], row["seeds"]) for row in table] == [("fedavg", 2), ("standalone", 2)]
+    [first, *_] = view["cells"][1]["runs"]
+    assert stored(sqlite_database, first["experiment"]) == undisturbed(algorithm={"name": "standalone"}, seed=1)
+    assert (again["reused"], again["state"]) == (4, "finished")
+
+
 @pytest.mark.postgres
 def test_the_same_way_leads_through_postgresql(with_broker: Settings, postgres_server: str) -> None:
     with postgres_database(postgres_server) as url:

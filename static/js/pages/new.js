@@ -4,6 +4,7 @@ import { load } from "../../vendor/js-yaml/js-yaml.esm.min.mjs";
 import { api } from "../api.js";
 import { FAMILIES, FAMILY_TITLES } from "../colours.js";
 import { all, fill, h, one, pageData, setText } from "../dom.js";
+import { makeEditor } from "../editor.js";
 import { Block, Field, valueAt, withValue } from "../form.js";
 import { Heatmap } from "../heatmap.js";
 import { live } from "../live.js";
@@ -65,37 +66,6 @@ function parse() {
   } catch (error) {
     return { spec: null, problem: { field: error.mark ? `line ${error.mark.line + 1}` : "", message: `Not readable as YAML or JSON: ${error.reason ?? error.message}.` } };
   }
-}
-
-/** The line of the text in which a field stands; 0 when it is not there. @param {string} path */
-function lineOf(path) {
-  const parts = path.split(".");
-  const rows = area.value.split("\n");
-  const top = rows.findIndex((row) => new RegExp(`^\\s{0,2}"?${escapePattern(parts[0])}"?\\s*:`).test(row));
-  if (top < 0) return 0;
-  for (const part of parts.slice(1).reverse()) {
-    const inner = rows.findIndex((row, index) => index >= top && new RegExp(`(^|[\\s{,"])${escapePattern(part)}"?\\s*:`).test(row));
-    if (inner >= 0) return inner + 1;
-  }
-  return top + 1;
-}
-
-function escapePattern(text) {
-  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-}
-
-function goTo(line) {
-  const rows = area.value.split("\n");
-  const start = rows.slice(0, line - 1).reduce((sum, row) => sum + row.length + 1, 0);
-  area.focus();
-  area.setSelectionRange(start, start + rows[line - 1].length);
-}
-
-/** Line numbers beside the text, the wrong ones marked. @param {Set<number>} bad */
-function drawLines(bad) {
-  const count = area.value.split("\n").length;
-  fill(one("#lines"), Array.from({ length: count }, (_, index) => h("span", { class: bad.has(index + 1) ? "bad" : null }, String(index + 1))));
-  one("#lines").scrollTop = area.scrollTop;
 }
 
 // --- the form -------------------------------------------------------------------------------------------------------
@@ -188,27 +158,14 @@ let good = null;
 /** @type {any} the same, complete */
 let expanded = null;
 
+const editor = makeEditor(area);
+
+/** Below the text, in its margin, and at the form's fields. */
 function showProblems(problems) {
-  area.setAttribute("aria-invalid", String(problems.length > 0));
-  const bad = new Set();
   const fields = new Map(Object.values(blocks).flatMap((block) => block.fields.map((field) => [field.path, field])));
   for (const field of fields.values()) field.complain("");
-  fill(
-    one("#problems"),
-    problems.map(({ field, message }) => {
-      fields.get(field)?.complain(message);
-      const line = /^line \d+$/.test(field) ? Number(field.slice(5)) : field ? lineOf(field) : 0;
-      if (line) bad.add(line);
-      return h(
-        "li",
-        { data: { field } },
-        field ? h("code", {}, field) : null,
-        h("span", {}, message),
-        line ? h("button", { type: "button", class: "tool", on: { click: () => goTo(line) } }, `Go to line ${line}`) : null,
-      );
-    }),
-  );
-  drawLines(bad);
+  for (const { field, message } of problems) fields.get(field)?.complain(message);
+  editor.showProblems(problems);
 }
 
 function verdict(state, text) {
@@ -298,7 +255,7 @@ function checkSoon() {
   clearTimeout(pricing);
   button.disabled = true;
   sessionStorage.setItem(DRAFT, area.value);
-  drawLines(new Set());
+  editor.drawLines();
   timer = window.setTimeout(check, 250);
 }
 
@@ -376,7 +333,6 @@ const first = algorithmOf(data.algorithm) ?? algorithmOf("fedavg") ?? catalogue.
 const draft = data.algorithm ? null : sessionStorage.getItem(DRAFT);
 area.value = data.spec ? specYaml(data.spec) : draft ?? specYaml(example(first.id));
 area.addEventListener("input", checkSoon);
-area.addEventListener("scroll", () => (one("#lines").scrollTop = area.scrollTop));
 document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === "Enter") submit();
 });
@@ -401,6 +357,6 @@ one("#start-over").addEventListener("click", () => {
   check();
 });
 for (const radio of all('input[name="copy-as"]')) radio.addEventListener("change", showCopies);
-drawLines(new Set());
+editor.drawLines();
 check();
 live.start({ after: data.seq });

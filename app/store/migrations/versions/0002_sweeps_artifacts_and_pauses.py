@@ -32,6 +32,7 @@ def upgrade() -> None:
         sa.Column("name", sa.String(200)),
         sa.Column("notes", sa.Text, nullable=False),
         sa.Column("document", sa.JSON, nullable=False),
+        sa.Column("cells", sa.JSON, nullable=False),
         sa.Column("reused", sa.JSON, nullable=False),
         sa.Column("webhook", sa.Text),
         sa.Column("notified_at", sa.Double),

@@ -1,0 +1,46 @@
+"""Idempotency keys at the door: a request that is sent again makes nothing new."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session
+
+from app.api.services import Services
+from app.errors import Refusal
+from app.store import idempotency
+from app.store.idempotency import KeyReused
+
+
+def once(
+    use: Services, key: str | None, digest: str, store: Callable[[Session], dict[str, Any]]
+) -> tuple[dict[str, Any], bool]:
+    """Store in one transaction, unless a request with this key has done it; the answer, and whether it was there."""
+    try:
+        with use.database.write() as session:
+            if key is not None and (stored := _find(session, key, digest)) is not None:
+                return stored, True
+            return store(session), False
+    except IntegrityError:
+        # on PostgreSQL two requests with one key can meet: the other one was first
+        if key is None or (stored := find_answer(use, key, digest)) is None:
+            raise
+        return stored, True
+
+
+def find_answer(use: Services, key: str, digest: str) -> dict[str, Any] | None:
+    """What a request with this key was answered before."""
+    with use.database.read() as session:
+        return _find(session, key, digest)
+
+
+def _find(session: Session, key: str, digest: str) -> dict[str, Any] | None:
+    try:
+        return idempotency.find(session, key, digest)
+    except KeyReused:
+        raise Refusal(
+            422,
+            "this key was used before for another request; take a new key for a new one",
+            field="Idempotency-Key",
+            value=key,
+        ) from None

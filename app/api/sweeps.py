@@ -1,0 +1,361 @@
+"""Check, submit, look at and steer sweeps."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from sqlmodel import Session
+from starlette.concurrency import run_in_threadpool
+
+from app import webhooks
+from app.api.once import find_answer, once
+from app.api.services import Services, Using
+from app.errors import Errors, Refusal, not_found
+from app.security import YAML_TYPES
+from app.store import estimates, experiments, idempotency, rounds, sequence, sweeps, workers
+from app.store.states import State
+from app.store.sweep_views import SweepSummary, SweepView, summaries, sweep_view
+from app.store.sweeps import NewRun, NotEnded
+from app.store.tables import Sweep
+from app.sweep_table import FORMATS, make_table
+from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan
+from engine.records import RoundRecord, cost_to_target
+
+router = APIRouter(tags=["sweeps"])
+
+Id = Annotated[str, Path(description="The sweep's ULID")]
+NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Errors, "description": "There is no such sweep"}}
+COST_FIELDS = ("accuracy", "scalars_up", "scalars_down", "bytes_up", "bytes_down", "client_flops", "cohort")
+
+SWEEP_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The document itself, as JSON or as YAML",
+        "content": {
+            "application/json": {"schema": {"$ref": "#/components/schemas/SweepSpec"}},
+            "application/yaml": {"schema": {"type": "string"}},
+        },
+    }
+}
+
+
+class SweepPage(BaseModel):
+    """Newest first."""
+
+    items: list[SweepSummary]
+    next: str | None = Field(description="Value of `before` for the next page; null on the last one")
+    seq: int = Field(description="Number of the last change contained; events after it are new")
+
+
+class RefusedView(BaseModel):
+    """Something wrong, and where."""
+
+    field: str
+    message: str
+    value: Any
+    experiments: int = Field(description="How many experiments have this problem")
+    example: str = Field(description="The first of them")
+
+
+class NotApplicableView(BaseModel):
+    """A combination that would be listed without being run."""
+
+    cell: str
+    reason: str
+    experiments: int
+
+
+class CostView(BaseModel):
+    """What it would take, as far as similar experiments in the store tell."""
+
+    seconds: float | None = Field(description="With the workers there are now; null: nothing is known")
+    bytes: float | None
+    unknown_seconds: int = Field(description="Experiments without a measurement of their time")
+    unknown_bytes: int = Field(description="Experiments without a measurement of their traffic")
+    scaled: int = Field(description="Experiments whose time was scaled from another setting of the same method")
+    slots: int = Field(description="Experiments that run at once; without a worker the time is that of one")
+    text: str = Field(description="The same in words")
+
+
+class SweepCheck(BaseModel):
+    """What a sweep would do; nothing is stored."""
+
+    ok: bool
+    cells: int
+    experiments: int = Field(description="Without the excluded ones")
+    excluded: int
+    to_run: int
+    reused: dict[str, int] = Field(description="Experiments that are there already, by state")
+    refused: list[RefusedView]
+    not_applicable: list[NotApplicableView]
+    cost: CostView
+
+
+async def posted_sweep(request: Request) -> SweepSpec:
+    """The body as a sweep, so that every problem comes with the field's path and a sentence."""
+    body = await request.body()
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind in YAML_TYPES:
+        try:
+            text = body.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Refusal(422, "the document must be UTF-8 text") from None
+        return await run_in_threadpool(SweepSpec.from_text, text)
+    return await run_in_threadpool(SweepSpec.parse, await request.json() if body else None)
+
+
+PostedSweep = Annotated[SweepSpec, Depends(posted_sweep)]
+
+
+@router.post("/sweeps/check", openapi_extra=SWEEP_BODY)
+async def check(use: Using, sweep: PostedSweep) -> SweepCheck:
+    """How many experiments, what is wrong or not applicable, what exists already, and what the rest will cost."""
+    return await run_in_threadpool(_check, use, sweep)
+
+
+def _check(use: Services, sweep: SweepSpec) -> SweepCheck:
+    plan = make_plan(sweep, use.settings.data_root)
+    refused = [
+        RefusedView(
+            field=item.problem.field,
+            message=item.problem.message,
+            value=item.problem.value,
+            experiments=item.experiments,
+            example=item.example,
+        )
+        for item in plan.refused
+    ]
+    if sweep.webhook is not None and (problem := webhooks.refuse(sweep.webhook.url, use.settings)) is not None:
+        refused.append(
+            RefusedView(field="webhook.url", message=problem, value=sweep.webhook.url, experiments=0, example="webhook")
+        )
+    reasons = Counter((label(plan.cells[point.cell]), point.reason) for point in plan.points if point.reason)
+    runnable = [point for point in plan.points if point.reason is None]
+    with use.database.read() as session:
+        known = (
+            sweeps.reusable(session, [p.fingerprint for p in runnable], sweep.queue_plan.columns()["stop"])
+            if sweep.reuse
+            else {}
+        )
+        fresh = [point.spec.canonical() for point in runnable if point.fingerprint not in known]
+        cost = _cost(session, fresh, workers.live_slots(session, 3 * use.settings.heartbeat_seconds))
+    return SweepCheck(
+        ok=not refused,
+        cells=len(plan.cells),
+        experiments=len(plan.points),
+        excluded=plan.excluded,
+        to_run=len(fresh),
+        reused=dict(Counter(state.value for _, state in known.values())),
+        refused=refused,
+        not_applicable=[
+            NotApplicableView(cell=cell, reason=reason or "", experiments=count)
+            for (cell, reason), count in reasons.items()
+        ],
+        cost=cost,
+    )
+
+
+def _cost(session: Session, specs: list[dict[str, Any]], slots: int) -> CostView:
+    measured = estimates.measure(
+        session, {spec["algorithm"]["name"] for spec in specs}, {spec["dataset"]["name"] for spec in specs}
+    )
+    times, payloads, scaled = [], [], 0
+    for spec in specs:
+        if (found := measured.seconds(spec)) is not None:
+            times.append(found[0] * spec["rounds"])
+            scaled += not found[1]
+        if (payload := measured.bytes(spec)) is not None:
+            payloads.append(payload * spec["rounds"])
+    seconds = max(sum(times) / max(1, slots), max(times)) if times else None
+    unknown = len(specs) - len(times)
+    return CostView(
+        seconds=seconds,
+        bytes=sum(payloads) if payloads else None,
+        unknown_seconds=unknown,
+        unknown_bytes=len(specs) - len(payloads),
+        scaled=scaled,
+        slots=slots,
+        text=_cost_in_words(seconds, unknown, len(specs)),
+    )
+
+
+def _cost_in_words(seconds: float | None, unknown: int, count: int) -> str:
+    if not count:
+        return "nothing to run"
+    if seconds is None:
+        return "no measurement yet"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    span = f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds:.0f} s"
+    return f"about {span}" + (f"; no measurement yet for {unknown} of {count} experiments" if unknown else "")
+
+
+@router.post(
+    "/sweeps",
+    status_code=201,
+    response_model=SweepView,
+    openapi_extra=SWEEP_BODY,
+    responses={
+        201: {
+            "description": "The sweep and all its experiments are stored",
+            "headers": {"Location": {"schema": {"type": "string"}, "description": "Address of the sweep"}},
+        }
+    },
+)
+async def submit(
+    request: Request,
+    use: Using,
+    sweep: PostedSweep,
+    idempotency_key: Annotated[
+        str | None,
+        Header(min_length=1, max_length=200, description="The same key with the same body makes one sweep"),
+    ] = None,
+) -> Response:
+    """Queue a sweep: all its experiments or, if anything is wrong, none. A repeated key answers as it stands now."""
+    digest = idempotency.request_hash(request.method, request.url.path, await request.body())
+    view, replayed = await run_in_threadpool(_submit, use, sweep, idempotency_key, digest)
+    headers = {"Location": f"/api/sweeps/{view.id}"}
+    if replayed:
+        headers["Idempotent-Replayed"] = "true"
+    else:
+        use.queue.hint()
+        use.events.ring()
+    return JSONResponse(view.model_dump(mode="json"), 201, headers)
+
+
+def _submit(use: Services, sweep: SweepSpec, key: str | None, digest: str) -> tuple[SweepView, bool]:
+    """The view, and whether the sweep was there before."""
+    if key is not None and (stored := find_answer(use, key, digest)) is not None:
+        return _view(use, stored["sweep"]), True
+    if sweep.webhook is not None and (problem := webhooks.refuse(sweep.webhook.url, use.settings)) is not None:
+        raise Refusal(422, problem, field="webhook.url", value=sweep.webhook.url)
+    plan = make_plan(sweep, use.settings.data_root).or_raise()
+    runs = [NewRun(p.cell, p.seed, p.spec.canonical(), p.fingerprint, p.reason) for p in plan.points]
+
+    def store(session: Session) -> dict[str, Any]:
+        row = _store(session, plan, runs)
+        if key is not None:
+            first = sweeps.slots(session, row)[0].experiment.id
+            idempotency.keep(session, key, digest, first, {"sweep": row.id})
+        return {"sweep": row.id}
+
+    answer, replayed = once(use, key, digest, store)
+    return _view(use, answer["sweep"]), replayed
+
+
+def _store(session: Session, plan: SweepPlan, runs: list[NewRun]) -> Sweep:
+    sweep = plan.sweep
+    return sweeps.submit(
+        session,
+        name=sweep.name,
+        notes=sweep.notes,
+        document=sweep.document(),
+        cells=plan.cells,
+        runs=runs,
+        plan=sweep.queue_plan,
+        reuse=sweep.reuse,
+        webhook=None if sweep.webhook is None else sweep.webhook.url,
+    )
+
+
+def _view(use: Services, sweep: str) -> SweepView:
+    with use.database.read() as session:
+        return sweep_view(session, _found(session, sweep), 3 * use.settings.heartbeat_seconds)
+
+
+def _found(session: Session, sweep: str) -> Sweep:
+    row = sweeps.get(session, sweep)
+    if row is None:
+        raise not_found("sweep", sweep)
+    return row
+
+
+@router.get("/sweeps")
+def list_sweeps(
+    use: Using,
+    limit: Annotated[int, Query(ge=1, le=100)] = 50,
+    before: Annotated[str | None, Query(max_length=26, description="Only sweeps older than this id")] = None,
+) -> SweepPage:
+    """A page of sweeps, newest first."""
+    with use.database.read() as session:
+        seq = sequence.current(session)
+        rows, following = sweeps.page(session, limit=limit, before=before)
+        return SweepPage(items=summaries(session, rows), next=following, seq=seq)
+
+
+@router.get("/sweeps/{id}", responses=NOT_FOUND)
+def get_sweep(use: Using, id: Id) -> SweepView:
+    """Document, progress, time left and the table of cells as they stand now."""
+    return _view(use, id)
+
+
+@router.get(
+    "/sweeps/{id}/table.{format}",
+    response_class=Response,
+    responses={**NOT_FOUND, 200: {"content": {kind.split(";")[0]: {} for kind in FORMATS.values()}}},
+)
+def get_table(use: Using, id: Id, format: Annotated[Literal["csv", "md", "tex"], Path()]) -> Response:
+    """The table of the sweep for a program, a note or a paper: mean ± deviation over finished seeds."""
+    with use.database.read() as session:
+        row = _found(session, id)
+        view = sweep_view(session, row, 3 * use.settings.heartbeat_seconds)
+        finished = [run.experiment for cell in view.cells for run in cell.runs if run.state == State.FINISHED.value]
+        report = view.document.get("report")
+        costs = None
+        if report is not None:
+            columns = rounds.columns(session, finished, COST_FIELDS) if finished else {}
+            costs = {key: cost_to_target(_records(lists), report["target"]) for key, lists in columns.items()}
+    table = make_table(view, costs)
+    text = {"csv": table.as_csv, "md": table.as_markdown, "tex": table.as_latex}[format]()
+    headers = {"Content-Disposition": f'attachment; filename="sweep-{view.id}.{format}"'}
+    return Response(text, media_type=FORMATS[format], headers=headers)
+
+
+def _records(lists: dict[str, list[Any]]) -> list[RoundRecord]:
+    """Only the fields that costs are made of; they were checked when they were stored."""
+    names = list(lists)
+    return [
+        RoundRecord.model_construct(**dict(zip(names, values, strict=True)))
+        for values in zip(*lists.values(), strict=True)
+    ]
+
+
+@router.post("/sweeps/{id}/cancel", responses=NOT_FOUND)
+def cancel(use: Using, id: Id) -> SweepView:
+    """Cancel all its experiments that have not ended; reused ones go on."""
+    return _steer(use, id, lambda session, row: sweeps.for_each(session, row, experiments.cancel))
+
+
+@router.post("/sweeps/{id}/retry", responses=NOT_FOUND)
+def retry(
+    use: Using,
+    id: Id,
+    cell: Annotated[int | None, Query(ge=0, lt=MOST_EXPERIMENTS, description="Only this cell, counted from 0")] = None,
+) -> SweepView:
+    """Run those anew that failed, diverged or were cancelled, and only those."""
+    answer = _steer(use, id, lambda session, row: sweeps.retry(session, row, cell))
+    use.queue.hint()
+    return answer
+
+
+def _steer(use: Services, id: str, change: Callable[[Session, Sweep], object]) -> SweepView:
+    with use.database.write() as session:
+        change(session, _found(session, id))
+    use.events.ring()
+    return _view(use, id)
+
+
+@router.delete(
+    "/sweeps/{id}",
+    status_code=204,
+    responses={**NOT_FOUND, 409: {"model": Errors, "description": "Some of its experiments have not ended"}},
+)
+def delete(use: Using, id: Id) -> None:
+    """Hide the sweep. Its experiments stay."""
+    try:
+        with use.database.write() as session:
+            sweeps.mark_deleted(session, _found(session, id))
+    except NotEnded:
+        raise Refusal(409, f"sweep {id} has not ended; cancel it before deleting it", field="state") from None

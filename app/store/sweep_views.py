@@ -1,0 +1,263 @@
+"""How the outside sees a sweep: where it stands, its table of cells, and when it will be done."""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import select
+from sqlmodel import Session, col
+
+from app.store import estimates, sequence, sweeps, workers
+from app.store.states import State
+from app.store.sweeps import Slot, Standing
+from app.store.tables import Delivery, Experiment, Sweep
+from app.store.views import iso
+
+BAD = (State.FAILED, State.DIVERGED)
+
+
+class Spread(BaseModel):
+    """Mean and standard deviation over the seeds that have finished."""
+
+    mean: float
+    std: float | None = Field(description="Of a sample; null with one seed")
+    seeds: int
+
+
+class RunView(BaseModel):
+    """One experiment of a sweep."""
+
+    model_config = ConfigDict(use_enum_values=True)
+
+    experiment: str
+    seed: int
+    state: State
+    rounds: int
+    next_round: int
+    best_accuracy: float | None = Field(description="So far, while it runs")
+    final_accuracy: float | None
+    seconds: float
+    reused: bool = Field(description="It was there before the sweep")
+    retry_of: str | None
+    reason: str | None = Field(description="Why it ended badly, or cannot be applied")
+
+
+class CellView(BaseModel):
+    """One combination of swept values with all its seeds."""
+
+    values: dict[str, Any]
+    best: Spread | None
+    final: Spread | None
+    runs: list[RunView]
+
+
+class TimeLeft(BaseModel):
+    """How long it will take, as far as that is known."""
+
+    seconds: float | None = Field(description="With the workers there are; null: no worker, or nothing is known")
+    unknown: int = Field(description="Experiments without any measurement; not contained in the seconds")
+    slots: int = Field(description="Experiments that run at once")
+
+
+class DeliveryView(BaseModel):
+    """A message to the webhook."""
+
+    event: str
+    experiment: str | None
+    attempts: int
+    delivered_at: str | None
+    next_try: str | None = Field(description="Null: it arrived, or was given up")
+    error: str | None
+
+
+class SweepSummary(BaseModel):
+    """One line of the list of sweeps."""
+
+    id: str
+    name: str | None
+    notes: str
+    tags: list[str]
+    state: str = Field(description="running, queued, paused; when all have ended: finished, failed or cancelled")
+    created_at: str
+    experiments: int
+    reused: int
+    counts: dict[str, int] = Field(description="Experiments by state")
+    rounds_done: int
+    rounds_total: int
+    paths: list[str] = Field(description="The swept fields")
+    seeds: list[int]
+
+
+class SweepView(SweepSummary):
+    """A sweep with everything about it."""
+
+    document: dict[str, Any] = Field(description="What was submitted")
+    cells: list[CellView]
+    time_left: TimeLeft
+    webhook: str | None
+    deliveries: list[DeliveryView]
+    seq: int = Field(description="Number of the last change contained; events after it are new")
+
+
+@dataclass(frozen=True)
+class _Progress:
+    state: str
+    counts: dict[str, int]
+    done: int
+    total: int
+
+
+def _progress(rows: Iterable[tuple[State, int, int]]) -> _Progress:
+    """From state, rounds and next_round of each experiment. What has ended has no rounds left."""
+    counts: Counter[State] = Counter()
+    done = total = 0
+    for state, rounds, next_round in rows:
+        counts[state] += 1
+        so_far = max(0, min(rounds, next_round - 1))
+        done += so_far
+        total += so_far if state.is_finished() else rounds
+    return _Progress(_state(counts), {state.value: counts[state] for state in State if counts[state]}, done, total)
+
+
+def _state(counts: Counter[State]) -> str:
+    for state, others in (
+        (State.RUNNING, (State.CANCELLING,)),
+        (State.QUEUED, ()),
+        (State.PAUSED, ()),
+        (State.FAILED, (State.DIVERGED,)),
+        (State.CANCELLED, ()),
+    ):
+        if counts[state] or any(counts[other] for other in others):
+            return state.value
+    return State.FINISHED.value
+
+
+def has_ended(state: str) -> bool:
+    return state in {State.FINISHED.value, State.FAILED.value, State.CANCELLED.value}
+
+
+def swept_paths(sweep: Sweep) -> list[str]:
+    return list(dict.fromkeys(path for cell in sweep.cells for path in cell))
+
+
+def _about(sweep: Sweep, progress: _Progress, seeds: Sequence[int]) -> dict[str, Any]:
+    return {
+        "id": sweep.id,
+        "name": sweep.name,
+        "notes": sweep.notes,
+        "tags": list(sweep.document.get("tags", [])),
+        "state": progress.state,
+        "created_at": iso(sweep.created_at),
+        "experiments": sum(progress.counts.values()),
+        "reused": len(sweep.reused),
+        "counts": progress.counts,
+        "rounds_done": progress.done,
+        "rounds_total": progress.total,
+        "paths": swept_paths(sweep),
+        "seeds": list(seeds),
+    }
+
+
+def summaries(session: Session, rows: Sequence[Sweep]) -> list[SweepSummary]:
+    """For a page of the list."""
+    found = sweeps.standings(session, rows)
+    return [_summary(sweep, found[sweep.id]) for sweep in rows]
+
+
+def _summary(sweep: Sweep, rows: Sequence[Standing]) -> SweepSummary:
+    progress = _progress((state, rounds, next_round) for _, state, rounds, next_round in rows)
+    return SweepSummary(**_about(sweep, progress, sweep.document.get("seeds", [])))
+
+
+def sweep_view(session: Session, sweep: Sweep, silent_seconds: float) -> SweepView:
+    """Everything about a sweep as it stands now; a worker silent for so long does not count."""
+    seq = sequence.current(session)
+    found = sweeps.slots(session, sweep)
+    rows = [slot.experiment for slot in found]
+    progress = _progress((row.state, row.rounds, row.next_round) for row in rows)
+    by_cell: list[list[Slot]] = [[] for _ in sweep.cells]
+    order = {seed: number for number, seed in enumerate(dict.fromkeys(_seeds(sweep, found)))}
+    for slot in sorted(found, key=lambda slot: order[slot.seed]):
+        by_cell[slot.cell].append(slot)
+    return SweepView(
+        **_about(sweep, progress, list(order)),
+        document=sweep.document,
+        cells=[_cell(values, runs) for values, runs in zip(sweep.cells, by_cell, strict=True)],
+        time_left=time_left(session, rows, workers.live_slots(session, silent_seconds)),
+        webhook=sweep.webhook,
+        deliveries=[_delivery(row) for row in _deliveries(session, sweep.id)],
+        seq=seq,
+    )
+
+
+def _seeds(sweep: Sweep, found: Sequence[Slot]) -> list[int]:
+    return [*sweep.document.get("seeds", []), *sorted({slot.seed for slot in found})]
+
+
+def _cell(values: dict[str, Any], runs: Sequence[Slot]) -> CellView:
+    finished = [slot.experiment for slot in runs if slot.experiment.state is State.FINISHED]
+    return CellView(
+        values=values,
+        best=spread([row.best_accuracy for row in finished]),
+        final=spread([row.final_accuracy for row in finished]),
+        runs=[
+            RunView(
+                experiment=slot.experiment.id,
+                seed=slot.seed,
+                state=slot.experiment.state,
+                rounds=slot.experiment.rounds,
+                next_round=slot.experiment.next_round,
+                best_accuracy=slot.experiment.best_accuracy,
+                final_accuracy=slot.experiment.final_accuracy,
+                seconds=slot.experiment.seconds,
+                reused=not slot.own,
+                retry_of=slot.experiment.retry_of,
+                reason=slot.experiment.error_reason,
+            )
+            for slot in runs
+        ],
+    )
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    std = statistics.stdev(known) if len(known) > 1 else None
+    return Spread(mean=statistics.fmean(known), std=std, seeds=len(known))
+
+
+def time_left(session: Session, rows: Sequence[Experiment], slots: int) -> TimeLeft:
+    """By the experiment's own rounds, or by what similar ones took; never less than the longest one alone."""
+    open_rows = [row for row in rows if not row.state.is_finished()]
+    if not open_rows:
+        return TimeLeft(seconds=0.0, unknown=0, slots=slots)
+    known = estimates.measure(session, {row.algorithm for row in open_rows}, {row.dataset for row in open_rows})
+    spans, unknown = [], 0
+    for row in open_rows:
+        measured = (row.seconds / row.next_round, True) if row.next_round > 1 else known.seconds(row.spec)
+        if measured is None:
+            unknown += 1
+        else:
+            spans.append(measured[0] * max(0, row.rounds + 1 - row.next_round))
+    seconds = max(sum(spans) / slots, max(spans)) if spans and slots else None
+    return TimeLeft(seconds=seconds, unknown=unknown, slots=slots)
+
+
+def _deliveries(session: Session, sweep: str) -> list[Delivery]:
+    query = select(Delivery).where(col(Delivery.sweep) == sweep).order_by(col(Delivery.id).desc()).limit(50)
+    return list(session.scalars(query))
+
+
+def _delivery(row: Delivery) -> DeliveryView:
+    return DeliveryView(
+        event=row.event,
+        experiment=row.experiment,
+        attempts=row.attempts,
+        delivered_at=None if row.delivered_at is None else iso(row.delivered_at),
+        next_try=None if row.next_try is None else iso(row.next_try),
+        error=row.error,
+    )

@@ -1,0 +1,261 @@
+"""Sweeps: many experiments stored in one transaction, where they stand, and what is asked of all of them."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, select
+from sqlmodel import Session, col
+
+from app.store import experiments
+from app.store.clock import read_clock
+from app.store.experiments import AlreadyFinished
+from app.store.ids import new_id
+from app.store.plan import Plan
+from app.store.states import State
+from app.store.tables import Experiment, Sweep
+
+CHUNK = 500
+"""Values in one IN list."""
+RETRIED = (State.FAILED, State.CANCELLED, State.DIVERGED)
+_PREFERRED = (State.FINISHED, State.RUNNING, State.QUEUED)
+"""Of several experiments that could be reused, the one that is furthest."""
+
+
+class NotEnded(Exception):
+    """Some of the sweep's experiments still wait or run."""
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """One experiment that a sweep asks for."""
+
+    cell: int
+    seed: int
+    spec: Mapping[str, Any]
+    fingerprint: str
+    reason: str | None = None
+    """Why it cannot be applied; None: it can run."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of one experiment in a sweep: a cell and a seed."""
+
+    cell: int
+    seed: int
+    experiment: Experiment
+    own: bool
+    """False: it was there before and belongs to somebody else."""
+
+
+def reusable(
+    session: Session, fingerprints: Collection[str], stop: Mapping[str, Any] | None
+) -> dict[str, tuple[str, State]]:
+    """Experiments by fingerprint that give the same result: under the same stop rule, or run to their last round."""
+    found: dict[str, tuple[int, str, State]] = {}
+    wanted = list(fingerprints)
+    for start in range(0, len(wanted), CHUNK):
+        query = select(
+            col(Experiment.fingerprint),
+            col(Experiment.id),
+            col(Experiment.state),
+            col(Experiment.stop),
+            col(Experiment.stopped_by),
+        ).where(
+            col(Experiment.fingerprint).in_(wanted[start : start + CHUNK]),
+            col(Experiment.state).in_(_PREFERRED),
+            col(Experiment.deleted_at).is_(None),
+            col(Experiment.cancel).is_(False),
+        )
+        for fingerprint, key, state, rule, stopped_by in session.execute(query):
+            complete = state is State.FINISHED and stopped_by is None
+            if not complete and rule != (None if stop is None else dict(stop)):
+                continue
+            rank = (_PREFERRED.index(state), key, state)
+            if fingerprint not in found or rank < found[fingerprint]:
+                found[fingerprint] = rank
+    return {fingerprint: (key, state) for fingerprint, (_, key, state) in found.items()}
+
+
+def submit(
+    session: Session,
+    *,
+    name: str | None,
+    notes: str,
+    document: Mapping[str, Any],
+    cells: Sequence[Mapping[str, Any]],
+    runs: Iterable[NewRun],
+    plan: Plan,
+    reuse: bool,
+    webhook: str | None = None,
+) -> Sweep:
+    """The sweep and all its experiments, in the order given; the transaction stores all of them or none."""
+    runs = list(runs)
+    columns = plan.columns()
+    known = reusable(session, [run.fingerprint for run in runs if run.reason is None], columns["stop"]) if reuse else {}
+    sweep = Sweep(
+        id=new_id(),
+        name=name,
+        notes=notes,
+        document=dict(document),
+        cells=[dict(cell) for cell in cells],
+        reused=[
+            {"experiment": known[run.fingerprint][0], "cell": run.cell, "seed": run.seed}
+            for run in runs
+            if run.fingerprint in known
+        ],
+        webhook=webhook,
+        created_at=read_clock(session),
+    )
+    session.add(sweep)
+    session.flush()
+    experiments.submit_many(
+        session,
+        [
+            {
+                "spec": run.spec,
+                "fingerprint": run.fingerprint,
+                "sweep": sweep.id,
+                "cell": dict(cells[run.cell]),
+                **columns,
+                **_not_applicable(run, sweep.created_at),
+            }
+            for run in runs
+            if run.fingerprint not in known
+        ],
+    )
+    return sweep
+
+
+def _not_applicable(run: NewRun, time: float) -> dict[str, Any]:
+    if run.reason is None:
+        return {}
+    return {"state": State.NOT_APPLICABLE, "error_reason": run.reason, "finished_at": time}
+
+
+def get(session: Session, sweep: str) -> Sweep | None:
+    """None: there is no such sweep, or it was deleted."""
+    row = session.get(Sweep, sweep)
+    return None if row is None or row.deleted_at is not None else row
+
+
+def page(session: Session, *, limit: int = 50, before: str | None = None) -> tuple[list[Sweep], str | None]:
+    """Newest first; the second value is the `before` of the next page."""
+    query = select(Sweep).where(col(Sweep.deleted_at).is_(None)).order_by(col(Sweep.id).desc()).limit(limit + 1)
+    if before is not None:
+        query = query.where(col(Sweep.id) < before)
+    rows = list(session.scalars(query))
+    return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+
+
+def slots(session: Session, sweep: Sweep) -> list[Slot]:
+    """Who stands where: a retry takes the place of what it repeats, an own experiment that of a reused one."""
+    numbers = {_text(cell): number for number, cell in enumerate(sweep.cells)}
+    found: dict[tuple[int, int], Slot] = {}
+    reused = {entry["experiment"]: (entry["cell"], entry["seed"]) for entry in sweep.reused}
+    for row in _rows(session, list(reused)):
+        cell, seed = reused[row.id]
+        found[cell, seed] = Slot(cell, seed, row, False)
+    query = (
+        select(Experiment)
+        .where(col(Experiment.sweep) == sweep.id, col(Experiment.deleted_at).is_(None))
+        .order_by(col(Experiment.id))
+    )
+    for row in session.scalars(query):
+        number = numbers.get(_text(row.cell or {}))
+        if number is not None:
+            found[number, row.spec["seed"]] = Slot(number, row.spec["seed"], row, True)
+    return [found[key] for key in sorted(found)]
+
+
+def _rows(session: Session, ids: Sequence[str]) -> Iterable[Experiment]:
+    for start in range(0, len(ids), CHUNK):
+        query = select(Experiment).where(
+            col(Experiment.id).in_(ids[start : start + CHUNK]), col(Experiment.deleted_at).is_(None)
+        )
+        yield from session.scalars(query)
+
+
+def _text(cell: Mapping[str, Any]) -> str:
+    return json.dumps(cell, sort_keys=True)
+
+
+Standing = Row[tuple[str, State, int, int]]
+"""id, state, rounds, next_round."""
+
+
+def standings(session: Session, sweeps: Sequence[Sweep]) -> dict[str, list[Standing]]:
+    """Where the experiments of several sweeps stand, without their specs and numbers."""
+    chosen = (col(Experiment.id), col(Experiment.state), col(Experiment.rounds), col(Experiment.next_round))
+    there = col(Experiment.deleted_at).is_(None)
+    own: dict[str, dict[str, Standing]] = {sweep.id: {} for sweep in sweeps}
+    repeated: dict[str, set[str]] = {sweep.id: set() for sweep in sweeps}
+    query = select(col(Experiment.sweep), col(Experiment.retry_of), *chosen).where(
+        col(Experiment.sweep).in_(list(own)), there
+    )
+    for sweep, retry_of, *values in session.execute(query):
+        own[sweep][values[0]] = values  # type: ignore[assignment]
+        repeated[sweep].add(retry_of)
+    wanted = list({entry["experiment"] for sweep in sweeps for entry in sweep.reused})
+    others: dict[str, Standing] = {}
+    for start in range(0, len(wanted), CHUNK):
+        found = session.execute(select(*chosen).where(col(Experiment.id).in_(wanted[start : start + CHUNK]), there))
+        others.update({row[0]: row for row in found})
+    answer = {}
+    for sweep in sweeps:
+        rows = dict(own[sweep.id])
+        for entry in sweep.reused:
+            if entry["experiment"] in others:
+                rows[entry["experiment"]] = others[entry["experiment"]]
+        answer[sweep.id] = [row for key, row in rows.items() if key not in repeated[sweep.id]]
+    return answer
+
+
+def for_each(session: Session, sweep: Sweep, change: Callable[[Session, str], object]) -> int:
+    """Do the same with all its own experiments that have not ended; reused ones are somebody else's."""
+    changed = 0
+    for slot in slots(session, sweep):
+        if not slot.own or slot.experiment.state.is_finished():
+            continue
+        try:
+            change(session, slot.experiment.id)
+        except AlreadyFinished:
+            continue  # it ended while we looked
+        changed += 1
+    return changed
+
+
+def retry(session: Session, sweep: Sweep, cell: int | None = None) -> list[str]:
+    """New experiments in the place of those, of all or of one cell, that failed, diverged or were cancelled."""
+    again = [
+        slot
+        for slot in slots(session, sweep)
+        if slot.experiment.state in RETRIED and (cell is None or slot.cell == cell)
+    ]
+    kept = ("spec", "fingerprint", "priority", "window_from", "window_to", "stop")
+    made = experiments.submit_many(
+        session,
+        [
+            {
+                "sweep": sweep.id,
+                "cell": sweep.cells[slot.cell],
+                "retry_of": slot.experiment.id,
+                **{name: getattr(slot.experiment, name) for name in kept},
+            }
+            for slot in again
+        ],
+    )
+    if made:
+        sweep.notified_at = None
+        session.flush()
+    return made
+
+
+def mark_deleted(session: Session, sweep: Sweep) -> None:
+    """Hide the sweep; its experiments stay."""
+    if any(not slot.experiment.state.is_finished() for slot in slots(session, sweep) if slot.own):
+        raise NotEnded(sweep.id)
+    sweep.deleted_at = read_clock(session)
+    session.flush()

@@ -1,0 +1,165 @@
+"""A sweep's table as a file: CSV for programs, Markdown for notes, LaTeX (booktabs) for papers."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.store.sweep_views import Spread, SweepView, spread
+from engine.records import CostToTarget
+
+FORMATS = {
+    "csv": "text/csv; charset=utf-8",
+    "md": "text/markdown; charset=utf-8",
+    "tex": "application/x-tex; charset=utf-8",
+}
+
+_TEX = {
+    "\\": "\\textbackslash{}",
+    "~": "\\textasciitilde{}",
+    "^": "\\textasciicircum{}",
+    "±": "$\\pm$",
+    "–": "--",
+    "−": "$-$",
+}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One column of numbers."""
+
+    name: str
+    """For programs."""
+    title: str
+    """For people, with the unit."""
+    values: tuple[Spread | None, ...]
+    scale: float = 1.0
+    digits: int = 2
+    larger_is_better: bool = True
+
+    def text(self, row: int) -> str:
+        """`77.30 ± 0.21`; one seed has no deviation."""
+        found = self.values[row]
+        if found is None:
+            return "–"
+        mean = f"{found.mean * self.scale:.{self.digits}f}"
+        return mean if found.std is None else f"{mean} ± {found.std * self.scale:.{self.digits}f}"
+
+    def best(self) -> frozenset[int]:
+        """The rows with the best mean as it is printed, so that equal texts are treated alike."""
+        means = {
+            row: round(found.mean * self.scale, self.digits)
+            for row, found in enumerate(self.values)
+            if found is not None
+        }
+        if len(means) < 2:
+            return frozenset()
+        top = max(means.values()) if self.larger_is_better else min(means.values())
+        return frozenset(row for row, mean in means.items() if mean == top)
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """Rows are cells; the first columns are the swept values."""
+
+    paths: tuple[str, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    seeds: tuple[int, ...]
+    """Finished seeds of each row."""
+    measures: tuple[Measure, ...]
+
+    def as_csv(self) -> str:
+        """Numbers in full: accuracies are fractions, a column each for mean and deviation."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\r\n")
+        pairs = [f"{measure.name}_{part}" for measure in self.measures for part in ("mean", "std")]
+        writer.writerow([*self.paths, "seeds", *pairs])
+        for number, row in enumerate(self.rows):
+            numbers: list[Any] = []
+            for measure in self.measures:
+                found = measure.values[number]
+                numbers += ["", ""] if found is None else [found.mean, "" if found.std is None else found.std]
+            writer.writerow([*(_harmless(_plain(row.get(path))) for path in self.paths), self.seeds[number], *numbers])
+        return out.getvalue()
+
+    def as_markdown(self) -> str:
+        lines = self._lines(lambda text: text.replace("|", "\\|").replace("\n", " "), "**{}**")
+        head, *body = (f"| {' | '.join(cells)} |" for cells in lines)
+        rule = "|".join(["---"] * len(self.paths) + ["---:"] * (1 + len(self.measures)))
+        return "\n".join([head, f"|{rule}|", *body]) + "\n"
+
+    def as_latex(self) -> str:
+        lines = self._lines(_tex, "\\textbf{{{}}}")
+        head, *body = (f"  {' & '.join(cells)} \\\\" for cells in lines)
+        columns = "l" * len(self.paths) + "r" * (1 + len(self.measures))
+        return "\n".join(
+            [f"\\begin{{tabular}}{{{columns}}}", "  \\toprule", head, "  \\midrule", *body, "  \\bottomrule",
+             "\\end{tabular}", ""]
+        )  # fmt: skip
+
+    def _lines(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+        lines = [[escape(text) for text in (*self.paths, "seeds", *(measure.title for measure in self.measures))]]
+        best = [measure.best() for measure in self.measures]
+        for number, row in enumerate(self.rows):
+            cells = [escape(_shown(row.get(path))) for path in self.paths]
+            numbers = [escape(measure.text(number)) for measure in self.measures]
+            marked = [bold.format(text) if number in top else text for text, top in zip(numbers, best, strict=True)]
+            lines.append([*cells, str(self.seeds[number]), *marked])
+        return lines
+
+
+def make_table(view: SweepView, costs: Mapping[str, CostToTarget] | None = None) -> SweepTable:
+    """Mean ± deviation over the finished seeds; `costs` by experiment adds what it took to reach the target."""
+    measures = [
+        Measure("best_accuracy", "best (%)", tuple(cell.best for cell in view.cells), 100),
+        Measure("final_accuracy", "final (%)", tuple(cell.final for cell in view.cells), 100),
+    ]
+    if costs is not None:
+        target = f"{view.document['report']['target']:.0%}"
+        for name, title, scale, digits in (
+            ("rounds", f"rounds to {target}", 1.0, 1),
+            ("bytes", f"MB to {target}", 1e-6, 1),
+            ("flops", f"TFLOP to {target}", 1e-12, 2),
+        ):
+            values = tuple(
+                _all_or_none([getattr(costs[run.experiment], name) for run in cell.runs if run.experiment in costs])
+                for cell in view.cells
+            )
+            measures.append(Measure(f"{name}_to_target", title, values, scale, digits, larger_is_better=False))
+    return SweepTable(
+        paths=tuple(view.paths),
+        rows=tuple(cell.values for cell in view.cells),
+        seeds=tuple(0 if cell.best is None else cell.best.seeds for cell in view.cells),
+        measures=tuple(measures),
+    )
+
+
+def _all_or_none(values: Sequence[float | None]) -> Spread | None:
+    """A mean over the seeds that happened to reach the target would flatter: all of them, or no number."""
+    return None if any(value is None for value in values) else spread(values)
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
+
+
+def _shown(value: Any) -> str:
+    """An object by its name, and its other fields in brackets."""
+    if isinstance(value, dict) and "name" in value:
+        rest = ", ".join(f"{key} {_shown(inner)}" for key, inner in value.items() if key != "name")
+        return f"{value['name']} ({rest})" if rest else str(value["name"])
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _harmless(value: Any) -> Any:
+    """A spreadsheet would run a text that starts with one of these letters as a formula."""
+    return f"'{value}" if isinstance(value, str) and re.match(r"[=+\-@\t\r]", value) else value
+
+
+def _tex(text: str) -> str:
+    return re.sub(r"[\\~^±−–&%$#_{}]", lambda found: _TEX.get(found[0], f"\\{found[0]}"), text)

@@ -1,0 +1,71 @@
+// A text field with line numbers for YAML: problems are listed below it and marked in the margin.
+
+import { fill, h, one } from "./dom.js";
+
+/**
+ * @param {HTMLTextAreaElement} area
+ * @returns {{showProblems: (problems: {field: string, message: string}[]) => void, drawLines: (bad?: Set<number>) => void}}
+ */
+export function makeEditor(area) {
+  const lines = one("#lines");
+
+  /** Line numbers beside the text, the wrong ones marked. */
+  function drawLines(bad = new Set()) {
+    const count = area.value.split("\n").length;
+    fill(lines, Array.from({ length: count }, (_, index) => h("span", { class: bad.has(index + 1) ? "bad" : null }, String(index + 1))));
+    lines.scrollTop = area.scrollTop;
+  }
+
+  function goTo(line) {
+    const rows = area.value.split("\n");
+    const start = rows.slice(0, line - 1).reduce((sum, row) => sum + row.length + 1, 0);
+    area.focus();
+    area.setSelectionRange(start, start + rows[line - 1].length);
+  }
+
+  function showProblems(problems) {
+    area.setAttribute("aria-invalid", String(problems.length > 0));
+    const bad = new Set();
+    fill(
+      one("#problems"),
+      problems.map(({ field, message }) => {
+        const line = /^line \d+$/.test(field) ? Number(field.slice(5)) : field ? lineOf(area.value, field) : 0;
+        if (line) bad.add(line);
+        return h(
+          "li",
+          { data: { field } },
+          field ? h("code", {}, field) : null,
+          h("span", {}, message),
+          line ? h("button", { type: "button", class: "tool", on: { click: () => goTo(line) } }, `Go to line ${line}`) : null,
+        );
+      }),
+    );
+    drawLines(bad);
+  }
+
+  area.addEventListener("scroll", () => (lines.scrollTop = area.scrollTop));
+  return { showProblems, drawLines };
+}
+
+/** The line of the text in which a field stands, written as one path or as nested blocks; 0 when it is not there. */
+function lineOf(text, path) {
+  const rows = text.split("\n");
+  const whole = rows.findIndex((row) => keyPattern(path).test(row));
+  if (whole >= 0) return whole + 1;
+  const parts = path.split(".");
+  const top = rows.findIndex((row) => new RegExp(`^\\s{0,2}"?${escapePattern(parts[0])}"?\\s*:`).test(row));
+  if (top < 0) return 0;
+  for (const part of parts.slice(1).reverse()) {
+    const inner = rows.findIndex((row, index) => index >= top && keyPattern(part).test(row));
+    if (inner >= 0) return inner + 1;
+  }
+  return top + 1;
+}
+
+function keyPattern(key) {
+  return new RegExp(`(^|[\\s{,"])${escapePattern(key)}"?\\s*:`);
+}
+
+function escapePattern(text) {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+}

@@ -1,0 +1,204 @@
+// One sweep: how far it is, and its table, which fills while the experiments run.
+
+import { api } from "../api.js";
+import { ENDED, RETRIED, countOf, countsText, valueNode, valueText } from "../cells.js";
+import { fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
+import { live } from "../live.js";
+import { notice, working } from "../shell.js";
+import { clock, duration, integer, percentNumber } from "../units.js";
+
+const REFRESH = 1500;
+const MOST_COMPARED = 200;
+const MOST_FOLLOWED = 400;
+let sweep = pageData().sweep;
+
+function figure(name, value, detail = "") {
+  const box = one(`[data-figure="${name}"]`);
+  setText(one(".figure-value", box), value);
+  setText(one(".figure-detail", box), detail);
+}
+
+function accuracy(spread) {
+  if (!spread) return "–";
+  const mean = percentNumber(spread.mean, 2);
+  return spread.std === null ? mean : `${mean} ± ${percentNumber(spread.std, 2)}`;
+}
+
+/** The highest mean as it is printed, so that equal texts are treated alike. */
+function top(name) {
+  const means = sweep.cells.filter((cell) => cell[name]).map((cell) => percentNumber(cell[name].mean, 2));
+  return means.length > 1 ? String(Math.max(...means.map(Number)).toFixed(2)) : null;
+}
+
+function experiments() {
+  return sweep.cells.flatMap((cell) => cell.runs.map((run) => run.experiment));
+}
+
+function runTitle(run) {
+  const done = Math.max(0, Math.min(run.rounds, run.next_round - 1));
+  const best = run.best_accuracy === null ? "" : `, best ${percentNumber(run.best_accuracy)} %`;
+  const rounds = run.state === "not_applicable" ? "" : `, round ${done} of ${run.rounds}${best}`;
+  return `Seed ${run.seed}: ${stateWord(run.state).toLowerCase()}${rounds}${run.reused ? ", was there already" : ""}${run.reason ? `. ${run.reason}` : ""}`;
+}
+
+/** A dot for each seed: its state by shape and colour, its numbers in the title. */
+function seedDot(run) {
+  return h(
+    "a",
+    { class: "seed", href: `/experiments/${run.experiment}`, title: runTitle(run), "aria-label": runTitle(run), data: { state: run.state } },
+    h("span", { class: "chip", data: { state: run.state } }, h("span", { class: "chip-icon", "aria-hidden": "true" }), String(run.seed)),
+  );
+}
+
+function cellRow(cell, index, best, final) {
+  const rounds = cell.runs.reduce((sum, run) => sum + (ENDED.has(run.state) ? Math.max(0, run.next_round - 1) : run.rounds), 0);
+  const done = cell.runs.reduce((sum, run) => sum + Math.max(0, Math.min(run.rounds, run.next_round - 1)), 0);
+  const bad = cell.runs.filter((run) => RETRIED.has(run.state));
+  const reason = cell.runs.find((run) => run.state === "not_applicable")?.reason;
+  const running = cell.runs.map((run) => run.best_accuracy).filter((value) => value !== null);
+  const sofar = !cell.best && running.length ? `${percentNumber(Math.max(...running))} so far` : null;
+  const number = (name, bold) =>
+    h("td", { class: `num right${bold && cell[name] && percentNumber(cell[name].mean, 2) === bold ? " best" : ""}` }, name === "best" && sofar ? h("span", { class: "muted" }, sofar) : accuracy(cell[name]));
+  return h(
+    "tr",
+    {},
+    sweep.paths.map((path, column) => h(column ? "td" : "th", column ? {} : { scope: "row" }, valueNode(path, cell.values[path]))),
+    h("td", {}, h("div", { class: "seeds" }, cell.runs.map(seedDot))),
+    reason ? h("td", { colspan: 2, class: "muted reason", title: reason }, `Not applicable: ${reason}`) : [number("best", best), number("final", final)],
+    h(
+      "td",
+      {},
+      rounds ? h("div", { class: "progress" }, h("progress", { max: rounds, value: done, "aria-label": `${done} of ${rounds} rounds` }), h("span", { class: "num" }, `${integer(done)} / ${integer(rounds)}`)) : null,
+    ),
+    h("td", {}, bad.length ? h("button", { type: "button", class: "tool", title: bad.map(runTitle).join("\n"), on: { click: () => retry(index) } }, `Retry ${bad.length}`) : null),
+  );
+}
+
+function render() {
+  const { counts } = sweep;
+  fill(one("#state"), stateChip(sweep.state));
+  const ended = countOf(counts, ENDED);
+  figure("experiments", `${integer(ended)} / ${integer(sweep.experiments)}`, countsText(counts));
+  const bar = /** @type {HTMLProgressElement} */ (one("#progress"));
+  bar.max = Math.max(1, sweep.rounds_total);
+  bar.value = sweep.rounds_done;
+  figure("rounds", `${integer(sweep.rounds_done)} / ${integer(sweep.rounds_total)}`, sweep.reused ? `${integer(sweep.reused)} experiments were there already` : "");
+  const measured = sweep.cells.filter((cell) => cell.best);
+  const winner = measured.length ? measured.reduce((a, b) => (b.best.mean > a.best.mean ? b : a)) : null;
+  figure("best", winner ? `${accuracy(winner.best)} %` : "–", winner ? sweep.paths.map((path) => valueText(winner.values[path])).join(", ") : "no experiment has finished yet");
+  timeLeft();
+  const bad = countOf(counts, RETRIED);
+  figure("trouble", integer(bad), ["failed", "diverged", "cancelled"].filter((state) => counts[state]).map((state) => `${counts[state]} ${state}`).join(", ") || "nothing");
+  one("#retry").hidden = bad === 0;
+  setText(one("#retry"), `Retry ${bad} ${bad === 1 ? "experiment" : "experiments"}`);
+  const open = sweep.experiments - ended;
+  one("#cancel").hidden = open === 0;
+  setText(one("#cancel"), `Cancel ${open} ${open === 1 ? "experiment" : "experiments"}`);
+  compareLink();
+  const [best, final] = [top("best"), top("final")];
+  fill(
+    one("#cells thead"),
+    h(
+      "tr",
+      {},
+      sweep.paths.length ? sweep.paths.map((path) => h("th", { scope: "col" }, path)) : null,
+      h("th", { scope: "col" }, "Seeds"),
+      h("th", { scope: "col", class: "right" }, "Best (%)"),
+      h("th", { scope: "col", class: "right" }, "Final (%)"),
+      h("th", { scope: "col" }, "Rounds"),
+      h("th", { scope: "col" }, h("span", { class: "sr" }, "Retry")),
+    ),
+  );
+  fill(one("#cells tbody"), sweep.cells.map((cell, index) => cellRow(cell, index, best, final)));
+  deliveries();
+}
+
+function timeLeft() {
+  const { seconds, unknown, slots } = sweep.time_left;
+  if (sweep.experiments === countOf(sweep.counts, ENDED)) return figure("left", "done");
+  const missing = unknown ? `without ${integer(unknown)} that nothing is known of` : "";
+  if (!slots) return figure("left", "–", "no worker is there");
+  if (seconds === null) return figure("left", "–", "no measurement yet");
+  return figure("left", `about ${duration(seconds)}`, missing || `${integer(slots)} at once`);
+}
+
+function compareLink() {
+  const link = /** @type {HTMLAnchorElement} */ (one("#compare"));
+  const ids = sweep.cells.flatMap((cell) => cell.runs.filter((run) => run.next_round > 0).map((run) => run.experiment)).slice(0, MOST_COMPARED);
+  if (ids.length) {
+    link.href = `/compare?ids=${ids.join(",")}`;
+    link.removeAttribute("aria-disabled");
+  } else {
+    link.removeAttribute("href");
+    link.setAttribute("aria-disabled", "true");
+  }
+  setText(link, ids.length < experiments().length && ids.length ? `Compare ${ids.length}` : "Compare all");
+}
+
+function deliveries() {
+  one("#webhook").hidden = sweep.webhook === null;
+  if (sweep.webhook === null) return;
+  setText(one("#webhook-url"), sweep.webhook);
+  const text = (row) => {
+    if (row.delivered_at) return `arrived ${clock(row.delivered_at)}`;
+    const tries = `${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}`;
+    if (row.next_try) return row.attempts ? `${tries}, the next ${clock(row.next_try)}: ${row.error}` : "about to be sent";
+    return `given up after ${tries}: ${row.error}`;
+  };
+  const rows = sweep.deliveries.map((row) => h("li", {}, h("code", {}, row.event), " ", text(row)));
+  fill(one("#deliveries"), rows.length ? rows : h("li", { class: "muted" }, "Nothing to tell yet."));
+}
+
+let timer = 0;
+function refreshSoon() {
+  if (timer) return;
+  timer = window.setTimeout(async () => {
+    timer = 0;
+    try {
+      show(await api.sweep(sweep.id));
+    } catch (error) {
+      console.info("The sweep could not be refreshed.", error); // the live dot shows that the server is away
+    }
+  }, REFRESH);
+}
+
+function show(view) {
+  const focused = document.activeElement?.getAttribute("href");
+  sweep = view;
+  render();
+  if (focused?.startsWith("/experiments/")) document.querySelector(`#cells a[href="${CSS.escape(focused)}"]`)?.focus();
+}
+
+async function retry(cell = null) {
+  try {
+    show(await working(api.retrySweep(sweep.id, cell)));
+    follow();
+    notice("Queued again. The earlier attempts stay in the list of experiments.");
+  } catch (error) {
+    notice(`Not queued again: ${error.message}`, "error");
+  }
+}
+
+async function cancel() {
+  try {
+    show(await working(api.cancelSweep(sweep.id)));
+    notice("Cancelled. Stored rounds stay; Retry runs the cancelled ones anew.");
+  } catch (error) {
+    notice(`Not cancelled: ${error.message}`, "error");
+  }
+}
+
+/** A small sweep listens to its own experiments; the address of a large one would be too long, so it hears all. */
+function follow() {
+  const ids = experiments();
+  live.start({ after: sweep.seq, experiments: ids.length <= MOST_FOLLOWED ? ids : [] });
+}
+
+const mine = (id) => experiments().includes(id);
+live.onState((experiment) => mine(experiment.id) && refreshSoon());
+live.onRound((record) => mine(record.experiment) && refreshSoon());
+one("#retry").addEventListener("click", () => retry());
+one("#cancel").addEventListener("click", cancel);
+document.addEventListener("fedarena:compare", () => one("#compare").click());
+render();
+follow();

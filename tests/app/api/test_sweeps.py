@@ -1,0 +1,151 @@
+"""Sweeps over HTTP: dry run, submission, table, steering."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import httpx
+import yaml
+
+from app.store.database import Database
+from tests.app.store.test_sweeps import run_all
+from tests.services import SPEC
+
+BASE = {key: value for key, value in SPEC.items() if key not in {"name", "seed"}}
+
+
+def document(name: str, **fields: Any) -> dict[str, Any]:
+    """The name is part of the data set's seed, so that tests of one server do not reuse each other's experiments."""
+    seed = sum(map(ord, name)) * 1000 + len(name)
+    base = {**BASE, "dataset": {**BASE["dataset"], "seed": seed}}
+    return {"name": name, "base": base, "grid": {"rounds": [1, 2]}, "seeds": [1, 2], **fields}
+
+
+def posted(client: httpx.Client, body: dict[str, Any], **options: Any) -> dict[str, Any]:
+    answer = client.post("/api/sweeps", json=body, **options)
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def errors(answer: httpx.Response) -> dict[str, str]:
+    return {item["field"]: item["message"] for item in answer.json()["errors"]}
+
+
+def test_yaml_and_json_make_the_same_sweep(client: httpx.Client) -> None:
+    body = document("formats")
+    text = yaml.safe_dump(body)
+    answer = client.post("/api/sweeps", content=text, headers={"Content-Type": "application/yaml"})
+    assert answer.status_code == 201
+    first = answer.json()
+    assert answer.headers["Location"] == f"/api/sweeps/{first['id']}"
+    assert (first["experiments"], first["counts"], first["paths"]) == (4, {"queued": 4}, ["rounds"])
+    second = posted(client, body)
+    assert second["document"] == first["document"]
+    assert second["reused"] == 4
+
+
+def test_yaml_is_taken_by_the_routes_of_sweeps_alone(client: httpx.Client) -> None:
+    answer = client.post("/api/experiments", content="a: 1", headers={"Content-Type": "application/yaml"})
+    assert answer.status_code == 415
+
+
+def test_a_dry_run_counts_and_explains_without_storing_anything(client: httpx.Client) -> None:
+    before = client.get("/api/sweeps").json()["items"]
+    body = document(
+        "dry", grid={"topology": ["server", "gossip"], "rounds": [1, 2]}, exclude=[{"rounds": 2, "seed": 2}]
+    )
+    found = client.post("/api/sweeps/check", json=body).json()
+    assert (found["ok"], found["cells"], found["experiments"], found["excluded"], found["to_run"]) == (True, 4, 6, 2, 3)
+    assert [(item["cell"], item["experiments"]) for item in found["not_applicable"]] == [
+        ("topology gossip, rounds 1", 2),
+        ("topology gossip, rounds 2", 1),
+    ]
+    assert found["cost"]["unknown_seconds"] == 3
+    assert found["cost"]["text"] == "no measurement yet"
+    assert client.get("/api/sweeps").json()["items"] == before
+
+
+def test_a_dry_run_shows_what_exists_and_what_the_rest_costs(client: httpx.Client, store: Database) -> None:
+    posted(client, document("known", grid={"rounds": [1]}))
+    run_all(store)
+    found = client.post("/api/sweeps/check", json=document("known", grid={"rounds": [1, 20]})).json()
+    assert (found["reused"], found["to_run"]) == ({"finished": 2}, 2)
+    assert found["cost"]["seconds"] == 2 * 20 * 0.25
+    assert found["cost"]["bytes"] == 2 * 20 * 240
+    assert found["cost"]["text"] == "about 10 s"
+
+
+def test_one_wrong_cell_refuses_the_whole_sweep(client: httpx.Client) -> None:
+    body = document("wrong", grid={"training.lr": [0.1, -1]})
+    checked = client.post("/api/sweeps/check", json=body).json()
+    assert (checked["ok"], checked["refused"][0]["field"], checked["refused"][0]["experiments"]) == (
+        False,
+        "training.lr",
+        2,
+    )
+    answer = client.post("/api/sweeps", json=body)
+    assert answer.status_code == 422
+    assert "(in lr -1 and 1 more)" in errors(answer)["training.lr"]
+    assert [item for item in client.get("/api/sweeps").json()["items"] if item["name"] == "wrong"] == []
+
+
+def test_an_endless_grid_is_refused(client: httpx.Client) -> None:
+    grid = {f"training.x{number}": list(range(10)) for number in range(9)}
+    answer = client.post("/api/sweeps/check", json=document("endless", grid=grid))
+    assert answer.status_code == 422
+    assert "= 2000000000" in errors(answer)["grid"]
+
+
+def test_a_repeated_key_makes_one_sweep(client: httpx.Client) -> None:
+    body, headers = document("once"), {"Idempotency-Key": "sweep-once"}
+    first = client.post("/api/sweeps", json=body, headers=headers)
+    again = client.post("/api/sweeps", json=body, headers=headers)
+    assert first.json()["id"] == again.json()["id"]
+    assert again.headers["Idempotent-Replayed"] == "true"
+    other = client.post("/api/sweeps", json={**body, "notes": "changed"}, headers=headers)
+    assert (other.status_code, list(errors(other))) == (422, ["Idempotency-Key"])
+
+
+def test_the_table_is_ready_for_a_paper(client: httpx.Client, store: Database) -> None:
+    body = document(
+        "table",
+        grid={"algorithm": [{"name": "fedavg"}, {"name": "fedprox", "mu": 0.5}]},
+        report={"target": 0.5},
+    )
+    key = posted(client, body)["id"]
+    run_all(store)
+    rows = list(csv.DictReader(io.StringIO(client.get(f"/api/sweeps/{key}/table.csv").text)))
+    assert [json.loads(row["algorithm"])["name"] for row in rows] == ["fedavg", "fedprox"]
+    assert (float(rows[0]["best_accuracy_mean"]), rows[0]["seeds"], rows[0]["rounds_to_target_mean"]) == (
+        0.515,
+        "2",
+        "1.0",
+    )
+    markdown = client.get(f"/api/sweeps/{key}/table.md").text.splitlines()
+    assert markdown[0] == "| algorithm | seeds | best (%) | final (%) | rounds to 50% | MB to 50% | TFLOP to 50% |"
+    assert markdown[3].startswith("| fedprox (mu 0.5) | 2 | **51.50 ± 0.71** |")
+    latex = client.get(f"/api/sweeps/{key}/table.tex").text
+    assert "\\toprule" in latex
+    assert "  fedavg & 2 & \\textbf{51.50 $\\pm$ 0.71}" in latex
+    assert "rounds to 50\\%" in latex
+
+
+def test_cancel_retry_and_delete(client: httpx.Client, store: Database) -> None:
+    key = posted(client, document("steer"))["id"]
+    assert client.delete(f"/api/sweeps/{key}").status_code == 409
+    assert client.post(f"/api/sweeps/{key}/cancel").json()["counts"] == {"cancelled": 4}
+    again = client.post(f"/api/sweeps/{key}/retry").json()
+    assert (again["counts"], again["experiments"]) == ({"queued": 4}, 4)
+    run_all(store)
+    assert client.get(f"/api/sweeps/{key}").json()["state"] == "finished"
+    assert client.delete(f"/api/sweeps/{key}").status_code == 204
+    assert client.get(f"/api/sweeps/{key}").status_code == 404
+
+
+def test_a_webhook_is_refused_while_they_are_switched_off(client: httpx.Client) -> None:
+    body = document("hook", webhook="https://example.org/hook")
+    assert "FEDARENA_WEBHOOKS=true" in errors(client.post("/api/sweeps", json=body))["webhook.url"]
+    checked = client.post("/api/sweeps/check", json=body).json()
+    assert (checked["ok"], checked["refused"][0]["field"]) == (False, "webhook.url")

@@ -1,0 +1,210 @@
+"""The document of a sweep: what it asks for, in which order, and what is refused."""
+
+from typing import Any
+
+import pytest
+
+from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan, read_yaml
+from engine.spec import SpecError
+from tests.services import SPEC
+
+BASE = {key: value for key, value in SPEC.items() if key not in {"name", "seed"}}
+
+
+def sweep(**fields: Any) -> SweepSpec:
+    return SweepSpec.parse({"base": BASE, **fields})
+
+
+def plan(**fields: Any) -> SweepPlan:
+    return make_plan(sweep(**fields), None)
+
+
+def problems(**fields: Any) -> dict[str, str]:
+    with pytest.raises(SpecError) as caught:
+        sweep(**fields)
+    return {problem.field: problem.message for problem in caught.value.problems}
+
+
+def refusals(**fields: Any) -> dict[str, str]:
+    return {item.problem.field: item.problem.message for item in plan(**fields).refused}
+
+
+def test_a_grid_is_every_combination_with_every_seed_and_first_seeds_come_first() -> None:
+    found = plan(grid={"training.lr": [0.1, 0.01], "rounds": [1, 2, 3]}, seeds=[5, 6])
+    assert len(found.points) == 2 * 3 * 2
+    assert [point.seed for point in found.points] == [5] * 6 + [6] * 6
+    assert [found.cells[point.cell] for point in found.points[:2]] == [
+        {"training.lr": 0.1, "rounds": 1},
+        {"training.lr": 0.1, "rounds": 2},
+    ]
+    last = found.points[-1].spec
+    assert (last.training.lr, last.rounds, last.seed) == (0.01, 3, 6)
+
+
+def test_zip_goes_side_by_side_and_multiplies_with_grid_and_list() -> None:
+    found = plan(
+        grid={"rounds": [1, 2]},
+        zip={"training.lr": [0.1, 0.2], "training.batch_size": [8, 16]},
+        list=[{"clients": 2}, {"clients": 3, "participation": 0.5}],
+    )
+    assert len(found.points) == 2 * 2 * 2
+    assert {(p.spec.training.lr, p.spec.training.batch_size) for p in found.points} == {(0.1, 8), (0.2, 16)}
+    assert {(p.spec.clients, p.spec.participation) for p in found.points} == {(2, 1.0), (3, 0.5)}
+
+
+def test_a_whole_object_brings_a_method_with_its_own_parameters() -> None:
+    found = plan(grid={"algorithm": [{"name": "fedavg"}, {"name": "fedprox", "mu": 0.5}]})
+    assert [point.spec.algorithm.name for point in found.points] == ["fedavg", "fedprox"]
+    assert found.points[1].spec.canonical()["algorithm"]["mu"] == 0.5
+    assert found.points[1].spec.name == "fedprox, mu 0.5, seed 42"
+
+
+def test_a_parameter_that_the_swept_method_does_not_have_is_refused_with_its_path() -> None:
+    base = {**BASE, "algorithm": {"name": "fedprox", "mu": 0.5}}
+    refused = make_plan(
+        SweepSpec.parse({"base": base, "grid": {"algorithm.name": ["fedprox", "fedavg"]}}), None
+    ).refused
+    assert [(item.problem.field, item.experiments, item.example) for item in refused] == [("algorithm.mu", 1, "fedavg")]
+
+
+def test_one_wrong_value_refuses_the_whole_sweep_and_says_in_how_many_experiments() -> None:
+    found = plan(grid={"training.lr": [0.1, -1]}, seeds={"from": 1, "count": 3})
+    [item] = found.refused
+    assert (item.problem.field, item.problem.value, item.experiments) == ("training.lr", -1, 3)
+    with pytest.raises(SpecError, match=r"training.lr: .*\(in lr -1 and 2 more\)"):
+        found.or_raise()
+
+
+def test_a_method_that_cannot_work_with_the_models_is_listed_not_refused() -> None:
+    found = plan(
+        grid={"algorithm.name": ["fedavg", "pfedafm"], "models.family": ["tiny-3", "compfl-2"]},
+        list=[{"dataset.size": 32, "dataset.channels": 3}],
+    )
+    assert found.refused == ()
+    reasons = {(p.spec.algorithm.name, p.spec.models.family): p.reason for p in found.points}
+    assert [key for key, reason in reasons.items() if reason] == [("pfedafm", "compfl-2")]
+    assert "needs one width" in str(reasons["pfedafm", "compfl-2"])
+
+
+def test_an_unsupported_topology_is_not_applicable() -> None:
+    found = plan(grid={"topology": ["server", "gossip"]})
+    assert found.refused == ()
+    assert found.points[0].reason is None
+    assert "runs with 'server', but got 'gossip'" in (found.points[1].reason or "")
+
+
+def test_missing_data_is_an_error_and_not_a_missing_application() -> None:
+    assert "dataset.name" in refusals(grid={"dataset": [{"name": "cifar10"}]})
+
+
+def test_exclude_leaves_out_what_matches_all_its_fields() -> None:
+    found = plan(
+        grid={"algorithm": [{"name": "fedavg"}, {"name": "fedprox", "mu": 1}], "training.lr": [0.1, 0.2]},
+        exclude=[{"algorithm": {"name": "fedprox"}, "training.lr": 0.2}, {"seed": 43, "algorithm.name": "fedavg"}],
+        seeds=[42, 43],
+    )
+    assert found.excluded == 4
+    assert [(label(found.cells[p.cell]), p.seed) for p in found.points] == [
+        ("fedavg, lr 0.1", 42),
+        ("fedavg, lr 0.2", 42),
+        ("fedprox, mu 1, lr 0.1", 42),
+        ("fedprox, mu 1, lr 0.1", 43),
+    ]
+
+
+def test_an_exclusion_that_matches_nothing_is_refused() -> None:
+    assert refusals(grid={"rounds": [1, 2]}, exclude=[{"rounds": 7}]) == {
+        "exclude.0": "matches none of the sweep's experiments"
+    }
+
+
+def test_two_cells_with_the_same_experiment_are_refused() -> None:
+    messages = refusals(list=[{"algorithm": {"name": "fedprox"}}, {"algorithm": {"name": "fedprox", "mu": 0.01}}])
+    assert messages == {"": "gives the same experiments as fedprox; leave one of them out"}
+    again = refusals(list=[{"rounds": 2}, {"rounds": 2, "clients": 2}])
+    assert again == {"": "gives the same experiments as rounds 2; leave one of them out"}
+
+
+def test_a_grid_of_a_thousand_million_points_is_refused_before_it_is_expanded() -> None:
+    grid = {f"training.x{number}": list(range(10)) for number in range(9)}
+    assert f"may hold {MOST_EXPERIMENTS} experiments, but this one asks for" in problems(grid=grid)["grid"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "message"),
+    [
+        ({"base": {**BASE, "seed": 1}}, "base.seed", "lists its seeds under seeds"),
+        ({"base": {**BASE, "name": "x"}}, "base.name", "belongs to the sweep itself"),
+        ({"zip": {"rounds": [1, 2], "clients": [2]}}, "zip", "rounds has 2, clients has 1"),
+        ({"grid": {"rounds": [1]}, "list": [{"rounds": 2}]}, "list.rounds", "swept twice"),
+        ({"grid": {"algorithm": [{"name": "fedavg"}], "algorithm.mu": [1]}}, "algorithm.mu", "not both"),
+        ({"grid": {"seed": [1, 2]}}, "grid.seed", "cannot be swept"),
+        ({"grid": {"rounds": [2, 2]}}, "grid.rounds", "each value may stand once"),
+        ({"grid": {"rounds": []}}, "grid.rounds", "at least 1 item"),
+        ({"seeds": [1, 1]}, "seeds", "each seed may stand once"),
+        ({"seeds": {"from": 1}}, "seeds", "{from: 42, count: 3}"),
+        ({"seeds": {"from": 1, "count": 10**9}}, "seeds", "count must be 1 to 2000"),
+        ({"stop": {"min_gain": 0.1}}, "stop", "needs a target or a patience"),
+        ({"window": "22:00"}, "window", "22:00-08:00"),
+        ({"start_after": "2027-01-31T22:00:00"}, "start_after", "timezone"),
+        ({"grids": {}}, "grids", "a sweep has no field 'grids'"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_with_the_field(fields: dict[str, Any], field: str, message: str) -> None:
+    found = problems(**fields)
+    assert message in found[field], found
+
+
+def test_a_path_through_a_plain_value_is_refused() -> None:
+    base = {**BASE, "training": 5}
+    found = make_plan(SweepSpec.parse({"base": base, "grid": {"training.lr": [0.1]}}), None)
+    assert [item.problem.field for item in found.refused] == ["base.training"]
+
+
+def test_yaml_reads_times_as_texts_and_exponents_as_numbers() -> None:
+    text = "window: 22:00-06:00\nday: 2027-01-31\nclock: 22:00\nlr: [1e-3, .5, 10, 0x10, 1_000]\nyes: [true, null]"
+    assert read_yaml(text) == {
+        "window": "22:00-06:00",
+        "day": "2027-01-31",
+        "clock": "22:00",
+        "lr": [0.001, 0.5, 10, "0x10", "1_000"],
+        True: [True, None],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &x [1]\nb: *x", "aliases"),
+        ("[" * 40 + "]" * 40, "32 levels"),
+        ("a: [1", "not readable as YAML"),
+        ("- 1", "must be an object"),
+        ("base: {1: 2}", "must be texts"),
+        ("base: {rounds: !!float .nan}", "finite number"),
+        ("a: !!python/object/apply:os.system [ls]", "not readable as YAML"),
+    ],
+)
+def test_dangerous_or_broken_yaml_is_refused(text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        make_plan(SweepSpec.from_text(text), None).or_raise()
+
+
+def test_the_document_can_be_submitted_again_as_it_was_kept() -> None:
+    first = sweep(
+        name="lr",
+        grid={"training.lr": [0.1, 0.2]},
+        seeds={"from": 3, "count": 2},
+        stop={"target": 0.9},
+        window="22:00-06:00",
+        start_after="2027-01-31T22:00:00Z",
+        webhook="https://example.org/hook",
+    )
+    again = SweepSpec.parse(first.document())
+    assert again == first
+    assert first.queue_plan.columns() == {
+        "priority": 0,
+        "start_after": 1801432800.0,
+        "window_from": 1320,
+        "window_to": 360,
+        "stop": {"target": 0.9},
+    }
