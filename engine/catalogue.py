@@ -8,6 +8,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from engine.algorithms import REGISTRY
+from engine.artifacts import parse_request
 from engine.data import datasets
 from engine.data.datasets import DataError
 from engine.data.partition import PartitionError
@@ -15,6 +16,7 @@ from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.frozen import Frozen
 from engine.models import FAMILIES, build, count
 from engine.models import check as check_architecture
+from engine.pretrained import PretrainedError, Weights, starting_points
 from engine.run import set_up
 from engine.spec import PRESETS, ExperimentSpec, Problem, SpecError
 
@@ -60,17 +62,17 @@ def catalogue(data_root: Path | None) -> dict[str, Any]:
     }
 
 
-def check(spec: ExperimentSpec, data_root: Path | None) -> None:
-    """Raise SpecError if the spec cannot run here: data missing, no such partition, method not applicable."""
+def check(spec: ExperimentSpec, data_root: Path | None, weights: Weights | None = None) -> None:
+    """Raise SpecError if the spec cannot run here: data missing, no such partition, method not applicable.
+
+    `weights` finds the files that models.pretrained names.
+    """
     algorithm = REGISTRY[spec.algorithm.name]
     unsupported = []
     if spec.topology not in algorithm.topologies:
         known = " or ".join(repr(topology) for topology in sorted(algorithm.topologies))
         message = f"{algorithm.method.title} runs with {known}, but got {spec.topology!r}"
         unsupported.append(Problem("topology", message, spec.topology))
-    if spec.models.pretrained is not None:
-        message = f"{spec.models.pretrained!r} is not supported yet; use None"
-        unsupported.append(Problem("models.pretrained", message, spec.models.pretrained))
     if unsupported:
         raise SpecError(tuple(unsupported))
     try:
@@ -84,6 +86,12 @@ def check(spec: ExperimentSpec, data_root: Path | None) -> None:
             check_architecture(architecture, setup.shape, setup.classes, setup.feature_dim)
         except ValueError as error:
             raise SpecError((Problem("models.family", str(error), spec.models.family),)) from None
+    if spec.models.pretrained is not None:
+        try:
+            starting_points(spec.models.pretrained, setup, weights)
+        except PretrainedError as error:
+            field = "models.pretrained.weights"
+            raise SpecError((Problem(field, str(error), _value(spec, field)),)) from None
     for client, samples in enumerate(setup.samples):
         if samples == 1 and _normalises_batches(setup.architectures[client]):
             raise SpecError(
@@ -102,8 +110,7 @@ def check(spec: ExperimentSpec, data_root: Path | None) -> None:
 
 
 def preview_partition(spec: ExperimentSpec, data_root: Path | None) -> dict[str, Any]:
-    """The client × class table before anything runs."""
-    check(spec, data_root)
+    """The client × class table of a spec that `check` accepts, before anything runs."""
     dataset, partition, _ = set_up(spec, data_root)
     return {
         "clients": spec.clients,
@@ -112,6 +119,11 @@ def preview_partition(spec: ExperimentSpec, data_root: Path | None) -> dict[str,
         "fingerprint": partition.fingerprint,
         "notes": list(partition.notes),
     }
+
+
+def artifact_parameters(spec: ExperimentSpec, kind: str, parameters: Any) -> dict[str, Any]:
+    """The complete parameters of an artifact of that kind; SpecError if this experiment cannot have it."""
+    return parse_request(spec, kind, parameters).model_dump(mode="json")
 
 
 def _members(union: Any) -> list[tuple[str, type[Frozen]]]:
