@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.config import Settings
 from app.queue import Queue
-from app.store import experiments, idempotency, leases, workers
+from app.store import artifacts, experiments, idempotency, leases, workers
 from app.store.database import Database
 from app.store.ids import new_id
 
@@ -56,6 +56,7 @@ class Reconciler:
                 return 0
             cancelled = experiments.expire_cancelling(session, CANCEL_SECONDS)
             failed = experiments.fail_hopeless(session)
+            artifacts.fail_hopeless(session)
         for experiment in cancelled:
             log.info("experiment %s: cancelled without its worker", experiment)
         for experiment in failed:
@@ -66,7 +67,7 @@ class Reconciler:
                 workers.forget_silent(session, FORGET_WORKERS_SECONDS)
                 idempotency.forget_old(session)
         with self._database.read() as session:
-            due = experiments.due(session)
+            due = experiments.due(session) + artifacts.due(session)
             slots = workers.live_slots(session, 3 * self._settings.heartbeat_seconds)
         if not due:
             return 0

@@ -62,6 +62,14 @@ class Storage:
         return f"{self._root}/{name}"
 
 
+def find_weights(storage: Storage, sha256: str) -> bytes:
+    """A weights file, which lies under its own checksum; KeyError: there is none."""
+    try:
+        return storage.read(f"weights/{sha256}.safetensors")
+    except FileNotFoundError:
+        raise KeyError(sha256) from None
+
+
 def _write_synced(path: Path, content: bytes) -> None:
     """Temporary name, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)

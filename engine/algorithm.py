@@ -14,7 +14,7 @@ from engine.cost import Meter
 from engine.data.samples import Samples
 from engine.frozen import Frozen
 from engine.models import Shape, SplitModel, build
-from engine.tree import Tensors
+from engine.tree import Tensors, live_tensors, load_tensors
 
 if TYPE_CHECKING:
     from engine.spec import TrainingSpec
@@ -77,11 +77,15 @@ class Setup:
     samples: tuple[int, ...]  # n_k of each client
     topology: str = "server"
     cohort: int = 0  # K, how many clients take part in a round
+    pretrained: Mapping[str, Tensors] = field(default_factory=dict)  # by architecture; checked to fit
 
     def model(self, architecture: str) -> SplitModel:
         """A network with the initial weights that every client of that architecture starts from."""
         with rng.seeded_init(self.seed, architecture, "model"):
-            return build(architecture, self.shape, self.classes, self.feature_dim)
+            model = build(architecture, self.shape, self.classes, self.feature_dim)
+        start = self.pretrained.get(architecture, {})
+        load_tensors({name: tensor for name, tensor in live_tensors(model).items() if name in start}, start)
+        return model
 
     def make(self, role: str, module: Callable[[], M]) -> M:
         """A module whose initial weights depend on the experiment's seed and its role alone: equal for all clients."""
@@ -256,6 +260,14 @@ class Algorithm(ABC, Generic[P]):
 
     def readouts(self, client: Client, received: Payload | None) -> Mapping[str, Predictor]:
         """Further inference paths whose accuracy is kept as a trace, by name; tested right after the predictor."""
+        return {}
+
+    def features(self, client: Client) -> Predictor:
+        """Images to the vectors (B, d) that the predictor answers from; called right after it was made."""
+        return client.model.body
+
+    def pictures(self, client: Client, received: Payload) -> Mapping[str, Predictor]:
+        """Images to images of the same size that the method makes of them, by name; none by default."""
         return {}
 
 

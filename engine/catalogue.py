@@ -10,6 +10,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from engine.algorithms import REGISTRY
+from engine.artifacts import parse_request
 from engine.data import datasets
 from engine.data.datasets import DataError
 from engine.data.partition import PartitionError
@@ -19,6 +20,7 @@ from engine.headers import Header, header
 from engine.models import FAMILIES, build
 from engine.models import check as check_architecture
 from engine.models.sizes import CLASSES, SHAPE, sizes
+from engine.pretrained import PretrainedError, Weights, starting_points
 from engine.rehearsal import Estimate, RoundCost, rehearse
 from engine.run import describe, set_up
 from engine.spec import PRESETS, ExperimentSpec, Problem, SpecError
@@ -68,9 +70,12 @@ def catalogue(data_root: Path | None) -> dict[str, Any]:
     }
 
 
-def check(spec: ExperimentSpec, data_root: Path | None) -> None:
-    """Raise SpecError if the spec cannot run here: data missing, no such partition, method not applicable."""
-    Checker(data_root).check(spec)
+def check(spec: ExperimentSpec, data_root: Path | None, weights: Weights | None = None) -> None:
+    """Raise SpecError if the spec cannot run here: data missing, no such partition, method not applicable.
+
+    `weights` finds the files that models.pretrained names.
+    """
+    Checker(data_root, weights).check(spec)
 
 
 @dataclass(frozen=True)
@@ -85,17 +90,15 @@ class _Share:
 class Checker:
     """Checks many specs; data and partitions that several of them share are looked at once."""
 
-    def __init__(self, data_root: Path | None) -> None:
+    def __init__(self, data_root: Path | None, weights: Weights | None = None) -> None:
         self._data_root = data_root
+        self._weights = weights
         self._shares: dict[str, _Share | Problem] = {}
 
     def check(self, spec: ExperimentSpec) -> None:
         """Raise SpecError if the spec cannot run here."""
         algorithm = REGISTRY[spec.algorithm.name]
         unsupported = []
-        if spec.models.pretrained is not None:
-            message = f"{spec.models.pretrained!r} is not supported yet; use None"
-            unsupported.append(Problem("models.pretrained", message, spec.models.pretrained))
         if spec.topology not in algorithm.topologies:
             known = " or ".join(repr(topology) for topology in sorted(algorithm.topologies))
             message = f"{algorithm.method.title} runs with {known}, but got {spec.topology!r}"
@@ -111,6 +114,12 @@ class Checker:
                 check_architecture(architecture, setup.shape, setup.classes, setup.feature_dim)
             except ValueError as error:
                 raise SpecError((Problem("models.family", str(error), spec.models.family),)) from None
+        if spec.models.pretrained is not None:
+            try:
+                starting_points(spec.models.pretrained, setup, self._weights)
+            except PretrainedError as error:
+                field = "models.pretrained.weights"
+                raise SpecError((Problem(field, str(error), _value(spec, field)),)) from None
         for client, samples in enumerate(setup.samples):
             if samples == 1 and _normalises_batches(setup.architectures[client]):
                 raise SpecError(
@@ -151,6 +160,8 @@ def method_header(name: str) -> Header:
 
 def estimate(spec: ExperimentSpec, data_root: Path | None) -> Estimate | None:
     """What an average round costs; None where it cannot be told in advance. The same spec is rehearsed once."""
+    models = spec.models.model_copy(update={"pretrained": None})  # the start changes no cost
+    spec = spec.model_copy(update={"models": models})
     check(spec, data_root)
     return _estimate(spec.model_copy(update={"name": None, "tags": (), "notes": ""}).model_dump_json(), data_root)
 
@@ -162,8 +173,7 @@ def _estimate(spec: str, data_root: Path | None) -> Estimate | None:
 
 
 def preview_partition(spec: ExperimentSpec, data_root: Path | None) -> dict[str, Any]:
-    """The client × class table before anything runs."""
-    check(spec, data_root)
+    """The client × class table of a spec that `check` accepts, before anything runs."""
     dataset, partition, _ = set_up(spec, data_root)
     return {
         "clients": spec.clients,
@@ -172,6 +182,11 @@ def preview_partition(spec: ExperimentSpec, data_root: Path | None) -> dict[str,
         "fingerprint": partition.fingerprint,
         "notes": list(partition.notes),
     }
+
+
+def artifact_parameters(spec: ExperimentSpec, kind: str, parameters: Any) -> dict[str, Any]:
+    """The complete parameters of an artifact of that kind; SpecError if this experiment cannot have it."""
+    return parse_request(spec, kind, parameters).model_dump(mode="json")
 
 
 def _members(union: Any) -> list[tuple[str, type[Frozen]]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from engine.data.samples import Samples
 from engine.evaluation import Tested, cohort_moment, everyone_is_tested, is_due, round_accuracy, test_client
 from engine.executor import Bench, Crew, Desk, prepare_process
 from engine.models import FAMILIES, assign, seed_dropout
+from engine.pretrained import Weights, starting_points
 from engine.records import RoundRecord
 from engine.spec import ExperimentSpec
 from engine.states import DEFAULT_BUDGET, ClientStates
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from engine.checkpoint import Snapshot
 
 BYTES_PER_SCALAR = 4
+T = TypeVar("T")
 
 __all__ = ["Diverged", "Interrupted", "Run", "run"]
 
@@ -78,8 +80,12 @@ class Run:
         should_stop: Callable[[], bool] | None = None,
         state_budget_bytes: int = DEFAULT_BUDGET,
         resume_from: "Snapshot | None" = None,
+        weights: Weights | None = None,
     ) -> None:
-        """`state_budget_bytes` is the memory for idle clients' tensors; `resume_from` continues after its round."""
+        """`state_budget_bytes` is the memory for idle clients' tensors; `resume_from` continues after its round.
+
+        `weights` finds the files that models.pretrained names.
+        """
         if resume_from is not None and resume_from.fingerprint != spec.fingerprint():
             raise ValueError(
                 f"the checkpoint belongs to spec {resume_from.fingerprint[:12]}, not to {spec.fingerprint()[:12]}"
@@ -89,6 +95,9 @@ class Run:
         self.device = torch.device(device)
         self.threads = threads
         self.dataset, self.partition, self.setup = set_up(spec, data_root)
+        if spec.models.pretrained is not None:
+            start = starting_points(spec.models.pretrained, self.setup, weights)
+            self.setup = replace(self.setup, pretrained=start)
         self.algorithm: Algorithm[AlgorithmParams] = REGISTRY[spec.algorithm.name](spec.algorithm, self.setup)
         self._peers = self.algorithm.peers()
         self._interrupted = should_stop or (lambda: False)
@@ -142,6 +151,26 @@ class Run:
         for client in sorted(self._changed):
             yield client, self._states.get(client)
         self._changed.clear()
+
+    def interview(self, clients: Sequence[int], ask: Callable[[Client, Payload], T]) -> list[T]:
+        """Ask clients about the state after the last round that was computed, each with the newest download.
+
+        A run that resumes from a checkpoint has its state without computing a round. What `ask` changes in a client is
+        forgotten.
+        """
+        if not self._originals and self._resume_from is not None:
+            self._build_networks()
+            self._restore(self._resume_from)
+        if self.last_round < 0:
+            raise ValueError("there is nothing to ask about before the first round was computed")
+        bench = Bench(self._originals)
+        answers = []
+        for client_id in clients:
+            if self._interrupted():
+                raise Interrupted
+            client = self._seat(bench, client_id, self.last_round)
+            answers.append(ask(client, self.algorithm.download(self.server, client)))
+        return answers
 
     def _restore(self, snapshot: "Snapshot") -> None:
         self.last_round = snapshot.round

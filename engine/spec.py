@@ -77,6 +77,21 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The papers' families: pFedAFM and pFedES (A), FedARC (B), CompFL (C)."""
 
 
+class PretrainedSpec(Frozen):
+    """Networks that another experiment trained, named by what is in them."""
+
+    weights: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] = Field(
+        min_length=1, max_length=16, description="sha256 of weights files; together they hold every architecture once"
+    )
+    part: Literal["body", "model"] = Field("body", description="Start from their bodies under new heads, or from both")
+
+    @field_validator("weights")
+    @classmethod
+    def _in_order(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """The order says nothing, so it must not change the fingerprint."""
+        return tuple(sorted(set(value)))
+
+
 class ModelsSpec(Frozen):
     """Which network each client owns."""
 
@@ -87,9 +102,7 @@ class ModelsSpec(Frozen):
     assign: Literal["modulo", "blocks"] = Field(
         "modulo", description="Client id modulo the family's size, or equal blocks of ids"
     )
-    pretrained: str | None = Field(
-        None, max_length=64, description="Id of the experiment whose final bodies the clients start from"
-    )
+    pretrained: PretrainedSpec | None = Field(None, description="Trained networks to start from; null: random weights")
 
     @field_validator("family")
     @classmethod

@@ -52,6 +52,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "app.queue",
         "app.storage",
         "app.store",
+        "engine.artifacts",
         "engine.records",
         "engine.run",
         "engine.checkpoint",

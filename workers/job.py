@@ -18,6 +18,7 @@ from app.store import experiments, rounds, workers
 from app.store.database import Database
 from app.store.experiments import Claim
 from app.store.rounds import Verdict
+from workers.artifacts import make_wanted, order_artifacts, weights_finder
 from workers.drain import Drain
 
 log = logging.getLogger(__name__)
@@ -39,11 +40,13 @@ def run_next(settings: Settings, owner: str) -> str | None:
         return None
     database = Database(settings.database, checkpoints=False)
     try:
+        make_wanted(settings, database, owner)  # short, so it never waits behind an experiment that is due
         with database.write() as session:
             claim = experiments.claim(session, owner, settings.lease_seconds)
         if claim is None:
             return None
         Job(settings, database, claim).run()
+        make_wanted(settings, database, owner)
         with database.read() as session:
             more = experiments.due(session) > 0
         if more:
@@ -104,11 +107,13 @@ class Job:
                 device=self._device(),
                 should_stop=self.should_stop,
                 resume_from=self._snapshot(checkpoints, spec.fingerprint()),
+                weights=weights_finder(settings),
             )
             partition, environment = run.partition_fingerprint, run.environment
             if not self._write(lambda session: experiments.begin(session, self._claim, partition, environment)):
                 log.info("experiment %s was taken by another worker", self._claim.experiment)
                 return
+            self._write(lambda session: order_artifacts(session, self._claim))
             every = settings.checkpoint_every or None
             for record, saved in rounds_with_checkpoints(run, checkpoints, every, is_last=self._is_draining):
                 verdict = self._hand_in(record, None if saved is None else (saved.manifest, saved.sha256))

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from app.api import catalog, compare, estimate, events, experiments, health, labels, rounds, sweeps
+from app.api import artifacts, catalog, compare, estimate, events, experiments, health, labels, rounds, sweeps
 from app.errors import Errors
 
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -22,6 +22,7 @@ router.include_router(labels.router)
 router.include_router(rounds.router)
 router.include_router(compare.router)
 router.include_router(sweeps.router)
+router.include_router(artifacts.router)
 router.include_router(events.router)
 router.include_router(catalog.router)
 router.include_router(estimate.router)

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from app.api.services import SPEC_BODY, PostedSpec, Using
+from app.api.services import SPEC_BODY, PostedSpec, Using, check_spec
 from engine import catalogue
 
 router = APIRouter(tags=["catalogue"])
@@ -38,12 +38,13 @@ def catalog(use: Using) -> dict[str, Any]:
 @router.post("/check", openapi_extra=SPEC_BODY)
 async def check(use: Using, spec: PostedSpec) -> Checked:
     """Would it run? Nothing is stored."""
-    await run_in_threadpool(catalogue.check, spec, use.settings.data_root)
+    await run_in_threadpool(check_spec, use, spec)
     return Checked(fingerprint=spec.fingerprint(), spec=spec.canonical())
 
 
 @router.post("/partition", openapi_extra=SPEC_BODY)
 async def partition(use: Using, spec: PostedSpec) -> PartitionPreview:
     """The client × class table of a spec."""
+    await run_in_threadpool(check_spec, use, spec)
     found = await run_in_threadpool(catalogue.preview_partition, spec, use.settings.data_root)
     return PartitionPreview(**found)

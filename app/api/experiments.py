@@ -10,14 +10,13 @@ from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
 from app.api.once import find_answer, once
-from app.api.services import SPEC_BODY, PostedSpec, Services, Using
+from app.api.services import SPEC_BODY, PostedSpec, Services, Using, check_spec
 from app.errors import Errors, Refusal, not_found
 from app.store import experiments, idempotency, listing, sequence
 from app.store.experiments import AlreadyFinished
 from app.store.listing import Filter, Sort
 from app.store.states import State
 from app.store.views import ExperimentView, experiment_view
-from engine import catalogue
 from engine.spec import ExperimentSpec
 
 log = logging.getLogger(__name__)
@@ -73,7 +72,7 @@ def _submit(use: Services, spec: ExperimentSpec, key: str | None, digest: str) -
     """The answer, and whether it was given before."""
     if key is not None and (stored := find_answer(use, key, digest)) is not None:
         return stored, True
-    catalogue.check(spec, use.settings.data_root)
+    check_spec(use, spec)
     plain, fingerprint = spec.canonical(), spec.fingerprint()
 
     def store(session: Session) -> dict[str, Any]:

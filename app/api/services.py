@@ -8,7 +8,9 @@ from fastapi import Depends, Request
 from app.config import Settings
 from app.events import Events
 from app.queue import Queue
+from app.storage import Storage, find_weights
 from app.store.database import Database
+from engine import catalogue
 from engine.spec import ExperimentSpec
 
 
@@ -30,6 +32,12 @@ def services(request: Request) -> Services:
 async def posted_spec(request: Request) -> ExperimentSpec:
     """The body as a spec. Parsed by hand, so that every problem comes with the field's path and a sentence."""
     return ExperimentSpec.parse(await request.json() if await request.body() else None)
+
+
+def check_spec(use: Services, spec: ExperimentSpec) -> None:
+    """SpecError: it cannot run here."""
+    storage = Storage(use.settings.storage)
+    catalogue.check(spec, use.settings.data_root, lambda digest: find_weights(storage, digest))
 
 
 Using = Annotated[Services, Depends(services)]

@@ -66,3 +66,6 @@ class Ditto(AveragesModels[DittoParams]):
 
     def predictor(self, client: Client, received: Payload | None) -> Predictor:
         return client.parts[PERSONAL]
+
+    def features(self, client: Client) -> Predictor:
+        return client.part(PERSONAL, SplitModel).body

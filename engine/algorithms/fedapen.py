@@ -127,3 +127,8 @@ class FedAPEN(SharesSmallModel[FedAPENParams]):
 
     def readouts(self, client: Client, received: Payload | None) -> Mapping[str, Predictor]:
         return {"private": client.model, "shared": self.shared(client)}
+
+    def features(self, client: Client) -> Predictor:
+        """Those of both models side by side: the answer is a mean of what their heads make of them."""
+        f, g = client.model.body, self.shared(client).body
+        return lambda x: torch.cat([f(x), g(x)], 1)

@@ -179,13 +179,22 @@ class FedARC(AveragesModule[FedARCParams]):
     def predictor(self, client: Client, received: Payload | None) -> Predictor:
         if received is not None:
             self.receive(client, received)
+        h, vectors = client.model.head, self.features(client)
+
+        def answer(x: Tensor) -> Tensor:
+            logits: Tensor = h(vectors(x))
+            return logits
+
+        return answer
+
+    def features(self, client: Client) -> Predictor:
+        f, G, P = client.model.body, client.parts["small"], client.parts["projector"]
         if self.params.inference == "raw_local":
-            return client.model
-        model, small, projector = client.model, client.parts["small"], client.parts["projector"]
+            return f
         r_F = client.part("residuals", Residuals).local.value
 
         def fused(x: Tensor) -> Tensor:
-            logits: Tensor = model.head(projector(torch.cat([model.body(x), small(x)], 1)) + r_F)
-            return logits
+            uF: Tensor = P(torch.cat([f(x), G(x)], 1)) + r_F
+            return uF
 
         return fused

@@ -107,10 +107,19 @@ class FedDBE(AveragesModels[FedDBEParams]):
 
     def predictor(self, client: Client, received: Payload | None) -> Predictor:
         super().predictor(client, received)
-        f, h, r = client.model.body, client.model.head, client.part(OFFSET, Vector)
+        h, shifted = client.model.head, self.features(client)
+
+        def answer(x: Tensor) -> Tensor:
+            logits: Tensor = h(shifted(x))
+            return logits
+
+        return answer
+
+    def features(self, client: Client) -> Predictor:
+        f, r = client.model.body, client.part(OFFSET, Vector)
 
         def shifted(x: Tensor) -> Tensor:
-            logits: Tensor = h(f(x) + r.value)
-            return logits
+            z: Tensor = f(x) + r.value
+            return z
 
         return shifted

@@ -101,3 +101,6 @@ class FedMRL(SharesSmallModel[FedMRLParams]):
         if received is not None:
             self.receive(client, received)
         return lambda x: client.model.head(self._fused(client, x))
+
+    def features(self, client: Client) -> Predictor:
+        return lambda x: self._fused(client, x)

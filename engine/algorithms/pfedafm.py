@@ -122,15 +122,23 @@ class PFedAFM(AveragesModule[PFedAFMParams]):
         return {"small": lambda x: model.head(small(x)), "large": model}
 
     def _mixture(self, client: Client) -> Predictor:
-        model, small, vector = client.model, client.parts["small"], client.part("alpha", Vector)
+        h, mixture = client.model.head, self.features(client)
 
         def mixed(x: Tensor) -> Tensor:
-            α = vector.value
-            # written so that α = 1 gives f(x) to the bit
-            logits: Tensor = model.head((1 - α) * small(x) + α * model.body(x))
+            logits: Tensor = h(mixture(x))
             return logits
 
         return mixed
+
+    def features(self, client: Client) -> Predictor:
+        f, G, vector = client.model.body, client.parts["small"], client.part("alpha", Vector)
+
+        def mixture(x: Tensor) -> Tensor:
+            α = vector.value
+            R: Tensor = (1 - α) * G(x) + α * f(x)  # written so that α = 1 gives f(x) to the bit
+            return R
+
+        return mixture
 
     def _unit(self, module: nn.Module, lr: float | None = None, weight_decay: float | None = None) -> Unit:
         if self.params.plain_sgd:

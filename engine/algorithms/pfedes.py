@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn, no_grad
 from torch.nn.functional import cross_entropy
 
-from engine.algorithm import AlgorithmParams, Client, Method, Payload
+from engine.algorithm import AlgorithmParams, Client, Method, Payload, Predictor
 from engine.models import Proxy
 from engine.patterns import AveragesModule
 from engine.training import fit
@@ -91,3 +91,7 @@ class PFedES(AveragesModule[PFedESParams]):
         fit(client, model_objective, client.train, update=[F], forward=[G])
         fit(client, proxy_objective, client.train, update=[G], through=[F], epochs=self.params.proxy_epochs)
         return self.upload(client)
+
+    def pictures(self, client: Client, received: Payload) -> Mapping[str, Predictor]:
+        self.receive(client, received)
+        return {"enhanced": client.parts["proxy"]}

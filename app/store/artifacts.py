@@ -1,0 +1,247 @@
+"""Artifacts: what is wanted of an experiment, who makes it, and where its files lie."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlmodel import Session, col
+
+from app.store import experiments
+from app.store.clock import now, read_clock
+from app.store.ids import new_id
+from app.store.states import State
+from app.store.tables import Artifact, Experiment
+
+MAX_ATTEMPTS = 5
+"""So many workers may die on an artifact before it fails."""
+
+
+class ArtifactState(StrEnum):
+    """Where an artifact stands."""
+
+    WANTED = "wanted"
+    RUNNING = "running"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class ArtifactClaim:
+    """The right to make an artifact, as long as no other claim has a greater fence."""
+
+    artifact: str
+    kind: str
+    parameters: dict[str, Any]
+    fence: int
+    owner: str
+    experiment: str
+    spec: dict[str, Any]
+    last_round: int
+    checkpoint: tuple[str, str] | None  # manifest and sha256
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of an artifact, already in the storage."""
+
+    kind: str
+    media_type: str
+    file: str
+    sha256: str
+    bytes: int
+
+
+def want(
+    session: Session, experiment: str, kind: str, parameters: Mapping[str, Any], *, again: bool = True
+) -> tuple[Artifact, bool]:
+    """The artifact with these parameters, and whether it was not there; one that failed is wanted again."""
+    text = json.dumps(dict(parameters), sort_keys=True, separators=(",", ":"))
+    key = hashlib.sha256(text.encode()).hexdigest()
+    query = select(Artifact).where(
+        col(Artifact.experiment) == experiment, col(Artifact.kind) == kind, col(Artifact.key) == key
+    )
+    row = session.scalars(query.with_for_update()).first()
+    if row is not None and (row.state != ArtifactState.FAILED or not again):
+        return row, False
+    if row is None:
+        row = Artifact(
+            id=new_id(),
+            experiment=experiment,
+            kind=kind,
+            key=key,
+            parameters=dict(parameters),
+            state=ArtifactState.WANTED,
+            requested_at=read_clock(session),
+        )
+        session.add(row)
+    else:
+        row.state, row.error, row.attempts = ArtifactState.WANTED, None, 0
+    session.flush()
+    return row, True
+
+
+def get(session: Session, artifact: str) -> Artifact | None:
+    return session.get(Artifact, artifact)
+
+
+def of_experiment(session: Session, experiment: str) -> list[Artifact]:
+    """In the order in which they were wanted."""
+    query = select(Artifact).where(col(Artifact.experiment) == experiment).order_by(col(Artifact.id))
+    return list(session.scalars(query))
+
+
+def _due() -> ColumnElement[bool]:
+    """Wanted of an experiment that has finished, or left behind by a worker that stopped renewing its lease."""
+    finished = select(col(Experiment.id)).where(
+        col(Experiment.state) == State.FINISHED, col(Experiment.deleted_at).is_(None)
+    )
+    orphaned = and_(
+        col(Artifact.state) == ArtifactState.RUNNING,
+        col(Artifact.lease) < now(),
+        col(Artifact.attempts) < MAX_ATTEMPTS,
+    )
+    return and_(col(Artifact.experiment).in_(finished), or_(col(Artifact.state) == ArtifactState.WANTED, orphaned))
+
+
+def due(session: Session) -> int:
+    """How many artifacts a worker could claim now."""
+    return int(session.execute(select(func.count()).select_from(Artifact).where(_due())).scalar_one())
+
+
+def claim(session: Session, owner: str, lease_seconds: float) -> ArtifactClaim | None:
+    """Take the artifact that waits longest, in one statement; None when none is due."""
+    first = (
+        select(col(Artifact.id))
+        .where(_due())
+        .order_by(col(Artifact.requested_at), col(Artifact.id))
+        .limit(1)
+        .with_for_update(skip_locked=True)
+        .scalar_subquery()
+    )
+    statement = (
+        update(Artifact)
+        .where(col(Artifact.id) == first)
+        .values(
+            state=ArtifactState.RUNNING,
+            fence=Artifact.fence + 1,
+            owner=owner,
+            lease=now() + lease_seconds,
+            attempts=Artifact.attempts + 1,
+        )
+        .returning(
+            col(Artifact.id),
+            col(Artifact.kind),
+            col(Artifact.parameters),
+            col(Artifact.fence),
+            col(Artifact.experiment),
+        )
+        .execution_options(synchronize_session=False)
+    )
+    found = session.execute(statement).first()
+    if found is None:
+        return None
+    source = session.get_one(Experiment, found.experiment)
+    checkpoint = (source.checkpoint, source.checkpoint_sha256)
+    experiments.touch(session, source)
+    return ArtifactClaim(
+        artifact=found.id,
+        kind=found.kind,
+        parameters=found.parameters,
+        fence=found.fence,
+        owner=owner,
+        experiment=source.id,
+        spec=source.spec,
+        last_round=source.next_round - 1,
+        checkpoint=None if checkpoint[0] is None or checkpoint[1] is None else (checkpoint[0], checkpoint[1]),
+    )
+
+
+def _held(claim: ArtifactClaim) -> tuple[ColumnElement[bool], ...]:
+    return (
+        col(Artifact.id) == claim.artifact,
+        col(Artifact.fence) == claim.fence,
+        col(Artifact.state) == ArtifactState.RUNNING,
+    )
+
+
+def renew(session: Session, claim: ArtifactClaim, lease_seconds: float) -> bool:
+    """Prolong the lease; False: the claim is lost."""
+    statement = (
+        update(Artifact)
+        .where(*_held(claim))
+        .values(lease=now() + lease_seconds)
+        .returning(col(Artifact.id))
+        .execution_options(synchronize_session=False)
+    )
+    return session.execute(statement).first() is not None
+
+
+def finish(session: Session, claim: ArtifactClaim, files: Sequence[StoredFile]) -> bool:
+    """Ready: the first file is the artifact's own, further ones get rows beside it. False: the claim is lost."""
+    row = _locked(session, claim)
+    if row is None:
+        return False
+    own, *beside = files
+    _fill(session, row, own)
+    for file in beside:
+        other, _ = want(session, row.experiment, file.kind, row.parameters)
+        _fill(session, other, file)
+    _end(session, row)
+    return True
+
+
+def fail(session: Session, claim: ArtifactClaim, reason: str) -> bool:
+    row = _locked(session, claim)
+    if row is None:
+        return False
+    row.state, row.error = ArtifactState.FAILED, reason
+    _end(session, row)
+    return True
+
+
+def release(session: Session, claim: ArtifactClaim) -> bool:
+    """Give it back; False: the claim is lost."""
+    row = _locked(session, claim)
+    if row is None:
+        return False
+    row.state = ArtifactState.WANTED
+    row.attempts -= 1
+    _end(session, row)
+    return True
+
+
+def fail_hopeless(session: Session) -> list[str]:
+    """Fail what has killed its workers too often."""
+    hopeless = (
+        col(Artifact.state) == ArtifactState.RUNNING,
+        col(Artifact.lease) < now(),
+        col(Artifact.attempts) >= MAX_ATTEMPTS,
+    )
+    rows = list(session.scalars(select(Artifact).where(*hopeless).with_for_update(skip_locked=True)))
+    for row in rows:
+        row.fence += 1
+        row.state = ArtifactState.FAILED
+        row.error = f"{row.attempts} workers died on it, likely out of memory; ask for fewer clients or samples"
+        _end(session, row)
+    return [row.id for row in rows]
+
+
+def _locked(session: Session, claim: ArtifactClaim) -> Artifact | None:
+    query = select(Artifact).where(*_held(claim)).with_for_update().execution_options(populate_existing=True)
+    return session.scalars(query).first()
+
+
+def _fill(session: Session, row: Artifact, file: StoredFile) -> None:
+    row.state, row.error = ArtifactState.READY, None
+    row.media_type, row.file, row.sha256, row.bytes = file.media_type, file.file, file.sha256, file.bytes
+    row.ready_at = read_clock(session)
+
+
+def _end(session: Session, row: Artifact) -> None:
+    """Number the change as one of the experiment, so that open pages look again."""
+    row.owner = row.lease = None
+    experiments.touch(session, session.get_one(Experiment, row.experiment))

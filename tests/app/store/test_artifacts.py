@@ -1,0 +1,116 @@
+"""Artifacts in the store: wanted once, claimed with a lease, fenced, given up after too many deaths."""
+
+from typing import Any
+
+import pytest
+
+from app.store import artifacts, experiments
+from app.store.artifacts import MAX_ATTEMPTS, ArtifactState, StoredFile
+from app.store.database import Database
+from app.store.states import State
+from tests.services import claim as claim_experiment
+from tests.services import look, submit
+
+FILE = StoredFile("features", "application/json", "artifacts/x/a.json", "0" * 64, 12)
+BESIDE = StoredFile("feature-vectors", "application/octet-stream", "artifacts/x/a.npz", "1" * 64, 34)
+
+
+@pytest.fixture
+def experiment(database: Database) -> str:
+    return finished(database)
+
+
+def finished(database: Database) -> str:
+    key = submit(database)
+    held = claim_experiment(database)
+    assert held is not None
+    with database.write() as session:
+        row = experiments.held(session, held)
+        assert row is not None
+        experiments.finish_locked(session, row, State.FINISHED)
+    return key
+
+
+def want(database: Database, experiment: str, **parameters: Any) -> str:
+    with database.write() as session:
+        return artifacts.want(session, experiment, "features", parameters)[0].id
+
+
+def take(database: Database, owner: str = "worker-1", lease_seconds: float = 60) -> Any:
+    with database.write() as session:
+        return artifacts.claim(session, owner, lease_seconds)
+
+
+def state(database: Database, artifact: str) -> str:
+    with database.read() as session:
+        row = artifacts.get(session, artifact)
+        assert row is not None
+        return row.state
+
+
+def test_the_same_wish_is_one_artifact_and_another_wish_another(database: Database, experiment: str) -> None:
+    first = want(database, experiment, seed=1, samples=2)
+    assert want(database, experiment, samples=2, seed=1) == first
+    assert want(database, experiment, seed=2, samples=2) != first
+
+
+def test_an_artifact_is_due_only_when_its_experiment_has_finished(database: Database) -> None:
+    key = submit(database)
+    want(database, key)
+    with database.read() as session:
+        assert artifacts.due(session) == 0
+    assert take(database) is None
+
+
+def test_a_claim_is_given_once_and_in_the_order_of_the_wishes(database: Database, experiment: str) -> None:
+    first, second = want(database, experiment, seed=1), want(database, experiment, seed=2)
+    assert [take(database).artifact, take(database).artifact] == [first, second]
+    assert take(database) is None
+
+
+def test_an_expired_lease_is_taken_over_and_the_first_owner_is_fenced_off(database: Database, experiment: str) -> None:
+    key = want(database, experiment)
+    first = take(database, lease_seconds=-1)
+    second = take(database, "worker-2")
+    assert second.artifact == key
+    with database.write() as session:
+        assert not artifacts.finish(session, first, [FILE])
+        assert not artifacts.renew(session, first, 60)
+        assert artifacts.renew(session, second, 60)
+        assert artifacts.finish(session, second, [FILE, BESIDE])
+    with database.read() as session:
+        rows = {row.kind: row for row in artifacts.of_experiment(session, experiment)}
+    assert {kind: row.state for kind, row in rows.items()} == {"features": "ready", "feature-vectors": "ready"}
+    assert rows["features"].key == rows["feature-vectors"].key
+    assert (rows["features"].bytes, rows["features"].owner, rows["features"].lease) == (12, None, None)
+
+
+def test_after_too_many_deaths_it_fails(database: Database, experiment: str) -> None:
+    key = want(database, experiment)
+    for _ in range(MAX_ATTEMPTS):
+        assert take(database, lease_seconds=-1) is not None
+    assert take(database) is None
+    with database.write() as session:
+        assert artifacts.fail_hopeless(session) == [key]
+    assert state(database, key) == ArtifactState.FAILED
+
+
+def test_giving_back_costs_no_attempt(database: Database, experiment: str) -> None:
+    key = want(database, experiment)
+    for _ in range(2 * MAX_ATTEMPTS):
+        held = take(database)
+        with database.write() as session:
+            assert artifacts.release(session, held)
+    assert state(database, key) == ArtifactState.WANTED
+
+
+def test_every_step_is_a_change_of_the_experiment(database: Database, experiment: str) -> None:
+    want(database, experiment)
+    numbers = [look(database, experiment).state_seq]
+    held = take(database)
+    numbers.append(look(database, experiment).state_seq)
+    with database.write() as session:
+        artifacts.fail(session, held, "no reason")
+    numbers.append(look(database, experiment).state_seq)
+    assert numbers == sorted(set(numbers))
+    assert look(database, experiment).state is State.FINISHED

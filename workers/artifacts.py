@@ -1,0 +1,166 @@
+"""Makes wanted artifacts: puts an experiment back into the state after its last round and asks the engine."""
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import DBAPIError
+from sqlmodel import Session
+
+from app.config import Settings
+from app.storage import Storage, find_weights
+from app.store import artifacts
+from app.store.artifacts import ArtifactClaim, StoredFile
+from app.store.database import Database
+from app.store.experiments import Claim
+from workers.drain import Drain
+
+if TYPE_CHECKING:
+    from engine.artifacts import File
+    from engine.run import Run
+    from engine.spec import ExperimentSpec
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5
+
+
+def weights_finder(settings: Settings) -> Callable[[str], bytes]:
+    """What the engine asks for the files that models.pretrained names."""
+    return partial(find_weights, Storage(settings.storage))
+
+
+def order_artifacts(session: Session, claim: Claim) -> None:
+    """Want what every experiment of this spec gets at its end. Nothing is made before it has finished."""
+    from engine.artifacts import made_by_itself
+    from engine.spec import ExperimentSpec
+
+    for kind, parameters in made_by_itself(ExperimentSpec.parse(claim.spec)).items():
+        artifacts.want(session, claim.experiment, kind, parameters, again=False)
+
+
+def make_wanted(settings: Settings, database: Database, owner: str) -> int:
+    """Make every artifact that is due, one after the other; returns how many were taken."""
+    taken = 0
+    while not Drain(settings, owner).is_asked():
+        with database.write() as session:
+            claim = artifacts.claim(session, owner, settings.lease_seconds)
+        if claim is None:
+            break
+        taken += 1
+        ArtifactJob(settings, database, claim).run()
+    return taken
+
+
+class ArtifactJob:
+    """One claimed artifact in this process."""
+
+    def __init__(self, settings: Settings, database: Database, claim: ArtifactClaim) -> None:
+        self._settings = settings
+        self._database = database
+        self._claim = claim
+        self._storage = Storage(settings.storage)
+        self._drain = Drain(settings, claim.owner)
+        self._stopping = False
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        """Ends with the artifact ready, failed, given back, or taken by another worker."""
+        from engine.run import Interrupted  # only now: it brings torch
+
+        claim = self._claim
+        watcher = threading.Thread(target=self._watch, name="artifact heartbeat", daemon=True)
+        watcher.start()
+        try:
+            files = [self._store(file) for file in self._make()]
+            with self._database.write() as session:
+                kept = artifacts.finish(session, claim, files)
+            log.info("artifact %s: %s", claim.artifact, "ready" if kept else "made by another worker")
+        except (Interrupted, KeyboardInterrupt) as stop:
+            with self._database.write() as session:
+                artifacts.release(session, claim)
+            log.info("artifact %s given back", claim.artifact)
+            if isinstance(stop, KeyboardInterrupt):
+                raise
+        except Exception as error:
+            log.exception("artifact %s failed", claim.artifact)
+            with self._database.write() as session:
+                artifacts.fail(session, claim, f"{type(error).__name__}: {error}")
+        finally:
+            self._done.set()
+            watcher.join(timeout=10)
+
+    def _make(self) -> "list[File]":
+        from engine.artifacts import parse_request
+        from engine.spec import ExperimentSpec
+
+        spec = ExperimentSpec.parse(self._claim.spec)
+        return parse_request(spec, self._claim.kind, self._claim.parameters).make(self._run_at_its_end(spec))
+
+    def _run_at_its_end(self, spec: "ExperimentSpec") -> "Run":
+        """From the last checkpoint; rounds after it are computed again, without one all of them."""
+        from engine.run import Run
+
+        snapshot, last = self._snapshot(spec), self._claim.last_round
+        run = Run(
+            spec,
+            data_root=self._settings.data_root,
+            threads=max(1, self._settings.threads),
+            device=_device(self._settings),
+            should_stop=lambda: self._stopping,
+            resume_from=snapshot,
+            weights=weights_finder(self._settings),
+        )
+        if snapshot is None or snapshot.round < last:
+            next(record for record in run.rounds() if record.round == last)
+        return run
+
+    def _snapshot(self, spec: "ExperimentSpec") -> Any:
+        from engine.checkpoint import CheckpointDamaged, Checkpoints
+
+        if self._claim.checkpoint is None:
+            return None
+        checkpoints = Checkpoints(self._settings.checkpoint_folder(self._claim.experiment))
+        try:
+            return checkpoints.load(*self._claim.checkpoint)
+        except CheckpointDamaged as error:
+            log.warning("artifact %s: %s; computing again from an older one", self._claim.artifact, error)
+            return checkpoints.newest(spec.fingerprint(), before=self._claim.last_round + 1)
+
+    def _store(self, file: "File") -> StoredFile:
+        """Weights lie under their own checksum, by which other experiments name them."""
+        digest = hashlib.sha256(file.content).hexdigest()
+        name = f"weights/{digest}.safetensors" if file.kind == "weights" else self._name(file)
+        self._storage.write(name, file.content)
+        return StoredFile(file.kind, file.media_type, name, digest, len(file.content))
+
+    def _name(self, file: "File") -> str:
+        """With the fence: a worker that lost its claim never touches a successor's file."""
+        return f"artifacts/{self._claim.experiment}/{self._claim.artifact}-{self._claim.fence}-{file.name}"
+
+    def _watch(self) -> None:
+        waited = 0.0
+        while not self._done.wait(LOOK_SECONDS):
+            waited += LOOK_SECONDS
+            if self._drain.is_asked():
+                self._stopping = True
+            if waited < self._settings.heartbeat_seconds:
+                continue
+            waited = 0.0
+            try:
+                with self._database.write() as session:
+                    if not artifacts.renew(session, self._claim, self._settings.lease_seconds):
+                        self._stopping = True
+            except DBAPIError as error:
+                log.warning("cannot look at the store: %s", str(error.orig).splitlines()[0])
+
+
+def _device(settings: Settings) -> str:
+    import torch
+
+    if settings.device != "auto":
+        return settings.device
+    return "cuda" if torch.cuda.is_available() else "cpu"
