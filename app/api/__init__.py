@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from app.api import catalog, events, experiments, health, rounds
+from app.api import catalog, events, experiments, health, partitions, rounds
 from app.errors import Errors
 
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -19,6 +19,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 router = APIRouter(prefix="/api", responses=REFUSED)
 router.include_router(experiments.router)
 router.include_router(rounds.router)
+router.include_router(partitions.router)
 router.include_router(events.router)
 router.include_router(catalog.router)
 
