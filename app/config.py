@@ -5,7 +5,7 @@ import ipaddress
 import os
 import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -28,6 +28,15 @@ class Settings(BaseSettings):
     device: str = Field(
         "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where to train: auto, cpu, cuda or cuda:N"
     )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Forward passes in float32, or mixed with bfloat16 (torch.autocast)"
+    )
+    compile: bool = Field(
+        False, description="Compile training steps with torch.compile; off with a warning if it fails"
+    )
+    stacked: Literal["auto", "on", "off"] = Field(
+        "auto", description="Train clients of one architecture as one stacked network; auto: on a GPU only"
+    )
     threads: int = Field(0, ge=0, le=1024, description="Torch threads of one experiment; 0: the slots share the cores")
     lease_seconds: float = Field(60.0, gt=0, le=86_400, description="A worker silent for so long counts as dead")
     heartbeat_seconds: float = Field(15.0, gt=0, le=3600, description="Time between two renewals of the lease")
@@ -40,6 +49,11 @@ class Settings(BaseSettings):
     checkpoint_keep: int = Field(2, ge=1, le=100, description="Checkpoints to keep of each experiment")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much is logged")
     starter: bool = Field(True, description="Submit the starter comparison into an empty store")
+
+    @property
+    def compute(self) -> dict[str, Any]:
+        """How an experiment is computed here: the options of engine.run.Run."""
+        return {key: getattr(self, key) for key in ("device", "precision", "compile", "stacked")}
 
     @field_validator("home", "data", mode="after")
     @classmethod
