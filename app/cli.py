@@ -21,6 +21,7 @@ from app.config import BindRefused, Settings, check_bind
 if TYPE_CHECKING:
     from app.client import FedArena
     from engine.records import RoundRecord
+    from engine.run import Run
     from engine.spec import ExperimentSpec
 
 OK, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -33,6 +34,10 @@ out = Console()
 err = Console(stderr=True)
 
 SpecFile = Annotated[Path, typer.Argument(help="The spec as YAML or JSON", metavar="SPEC.yaml")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N")]
+Precision = Annotated[str | None, typer.Option(help="float32 or bfloat16")]
+Compile = Annotated[bool | None, typer.Option("--compile/--no-compile", help="Compile training steps")]
+Stacked = Annotated[str | None, typer.Option(help="Train clients of one architecture together: auto, on or off")]
 Address = Annotated[str, typer.Option("--address", help="Where FedArena answers; default: what `serve` wrote down")]
 
 
@@ -79,11 +84,14 @@ def serve(
 @app.command()
 def worker(
     slots: Annotated[int, typer.Option(min=1, max=256, help="Experiments at once")] = 1,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N")] = None,
+    device: Device = None,
+    precision: Precision = None,
+    compile: Compile = None,
+    stacked: Stacked = None,
     threads: Annotated[int | None, typer.Option(min=0, max=1024, help="Threads of one experiment; 0: share")] = None,
 ) -> None:
     """Run experiments from the queue until Ctrl-C or SIGTERM."""
-    settings = _settings(device=device, threads=threads)
+    settings = _settings(device=device, precision=precision, compile=compile, stacked=stacked, threads=threads)
     _log(settings)
     from app.store.database import DatabaseUnusable
     from workers.launch import work
@@ -102,12 +110,16 @@ def run(
         Path | None, typer.Option("--out", help="Folder for result.json, rounds.csv and checkpoints")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads; default: all cores")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N")] = None,
+    device: Device = None,
+    precision: Precision = None,
+    compile: Compile = None,
+    stacked: Stacked = None,
 ) -> None:
     """Run a spec here and now, without any service. With --out, a run that was killed goes on where it stopped."""
-    settings = _settings(device=device, threads=threads)
+    settings = _settings(device=device, precision=precision, compile=compile, stacked=stacked, threads=threads)
     spec = _read_spec(spec_file)
     from engine import catalogue
+    from engine.device import DeviceMemoryError, DeviceUnavailable
     from engine.journal import Journal, OtherExperiment
     from engine.run import Diverged, Run
     from engine.spec import SpecError
@@ -121,16 +133,16 @@ def run(
     options: dict[str, Any] = {
         "data_root": settings.data_root,
         "threads": settings.threads or os.cpu_count() or 1,
-        "device": _device(settings.device),
+        **settings.compute,
     }
-    if out_dir is None:
-        job = Run(spec, **options)
-        rounds = job.rounds()
-    else:
-        try:
+    try:
+        if out_dir is None:
+            job = Run(spec, **options)
+            rounds = job.rounds()
+        else:
             job, rounds = Journal(out_dir, spec).run(**options)
-        except OtherExperiment as error:
-            _refuse(str(error))
+    except (OtherExperiment, DeviceUnavailable) as error:
+        _refuse(str(error))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("{task.fields[accuracy]}"), console=err) as progress:
         bar = progress.add_task(escape(spec.name or spec.algorithm.name), total=spec.rounds, accuracy="")
@@ -142,11 +154,14 @@ def run(
         except Diverged as error:
             err.print(f"[red]diverged:[/red] {escape(str(error))}; try a smaller learning rate")
             code = DIVERGED
+        except DeviceMemoryError as error:
+            err.print(escape(str(error)), highlight=False, soft_wrap=True)
+            code = FAILED
         except KeyboardInterrupt:
             err.print("stopped; the rounds so far are kept")
             code = INTERRUPTED
     if out_dir is not None:
-        _write_result(out_dir, spec, job.partition_fingerprint, records)
+        _write_result(out_dir, spec, job, records)
     _summary(spec, records, out_dir)
     raise typer.Exit(code)
 
@@ -457,15 +472,7 @@ def _watch(client: "FedArena", experiment: str) -> int:
     return FAILED
 
 
-def _device(wanted: str) -> str:
-    if wanted != "auto":
-        return wanted
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _write_result(folder: Path, spec: "ExperimentSpec", partition: str, records: "list[RoundRecord]") -> None:
+def _write_result(folder: Path, spec: "ExperimentSpec", job: "Run", records: "list[RoundRecord]") -> None:
     from app.store.numbers import finite
     from app.store.table_files import csv_lines
     from engine.records import headline
@@ -475,7 +482,8 @@ def _write_result(folder: Path, spec: "ExperimentSpec", partition: str, records:
     result = {
         "spec": spec.canonical(),
         "fingerprint": spec.fingerprint(),
-        "partition_fingerprint": partition,
+        "partition_fingerprint": job.partition_fingerprint,
+        "environment": job.environment,
         "rounds": rounds,
         "headline": headline(records).model_dump(),
     }

@@ -5,7 +5,7 @@ import ipaddress
 import os
 import tempfile
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -30,6 +30,15 @@ class Settings(BaseSettings):
     data: Path | None = Field(None, description="Folder with the data sets; empty: HOME/data")
     device: str = Field(
         "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where to train: auto, cpu, cuda or cuda:N"
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Forward passes in float32, or mixed with bfloat16 (torch.autocast)"
+    )
+    compile: bool = Field(
+        False, description="Compile training steps with torch.compile; off with a warning if it fails"
+    )
+    stacked: Literal["auto", "on", "off"] = Field(
+        "auto", description="Train clients of one architecture as one stacked network; auto: on a GPU only"
     )
     threads: int = Field(0, ge=0, le=1024, description="Torch threads of one experiment; 0: the slots share the cores")
     lease_seconds: float = Field(60.0, gt=0, le=86_400, description="A worker silent for so long counts as dead")
@@ -57,6 +66,11 @@ class Settings(BaseSettings):
         if self.webhooks and len(self.webhook_secret) < 16:
             raise ValueError("FEDARENA_WEBHOOKS=true needs a FEDARENA_WEBHOOK_SECRET of at least 16 characters")
         return self
+
+    @property
+    def compute(self) -> dict[str, Any]:
+        """How an experiment is computed here: the options of engine.run.Run."""
+        return {key: getattr(self, key) for key in ("device", "precision", "compile", "stacked")}
 
     @field_validator("home", "data", mode="after")
     @classmethod

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from engine import rng
 from engine.cost import Meter
 from engine.data.samples import Samples
+from engine.device import Compute
 from engine.frozen import Frozen
 from engine.models import Shape, SplitModel, build
 from engine.tree import Tensors, live_tensors, load_tensors
@@ -135,6 +136,7 @@ class Client:
         train: Samples,
         test: Samples,
         announced: Payload,
+        compute: Compute,
         interrupted: Callable[[], bool],
     ) -> None:
         self.id = id
@@ -146,7 +148,9 @@ class Client:
         self.test = test
         self.announced = announced  # what the server said once, after the opening
         self.known: Payload = {}  # what it is taken to hold already; see Algorithm.known
+        self.compute = compute
         self.interrupted = interrupted
+        self.trainer: Callable[[Client], float] | None = None  # instead of the next fit_classifier(); see stacked.py
         self.meter = Meter()
         self.losses: list[float] = []
         self.traces: dict[str, Any] = {}

@@ -190,25 +190,31 @@ class Budget:
     """Says after which rounds to write, so that the sum of all checkpoints stays within a share of the run's time.
 
     The last round is written whatever it costs. What that will probably be is set aside from the beginning; what is
-    left of the share is spent evenly.
+    left of the share is spent evenly. A checkpoint guards the rounds before it during those that follow, so none is
+    written when less is to come than it would guard.
     """
 
     def __init__(self, clients: int, cohort: int) -> None:
         self._clients = clients
         self._idle = 1 - cohort / clients  # probability that a client does not take part in a round
         self._spent = self._per_file = 0.0
+        self._written_after = 0
 
     def allows(self, *, done: int, to_come: int, changed: int, seconds: float) -> bool:
         """Whether to write now: after so many rounds and seconds of this process, with so many clients changed."""
+        if to_come < done - self._written_after:
+            return False
         part = done / (done + to_come)
         will_change = self._clients * (1 - self._idle**to_come) if changed else 0  # expected, between now and the end
         last_one = self._per_file * (1 + will_change)
         allowance = LARGEST_SHARE * seconds - part * last_one  # part × (5 % of the whole run - the last one)
         return self._spent + self._per_file * (1 + changed) <= allowance
 
-    def book(self, changed: int, seconds: float) -> None:
+    def book(self, *, done: int, changed: int, seconds: float) -> None:
+        """So many clients were written in so many seconds; the dearest file so far is what the next ones may cost."""
         self._spent += seconds
-        self._per_file = seconds / (1 + changed)  # the server's file counts as one more
+        self._per_file = max(self._per_file, seconds / (1 + changed))  # the server's file counts as one more
+        self._written_after = done
 
 
 def rounds_with_checkpoints(
@@ -235,5 +241,5 @@ def rounds_with_checkpoints(
         saved = None
         if record.round > 0 and (due or to_come == 0 or is_last()):
             saved = checkpoints.save(run)
-            budget.book(changed, time.perf_counter() - now)
+            budget.book(done=done, changed=changed, seconds=time.perf_counter() - now)
         yield record, saved

@@ -58,6 +58,7 @@ def test_client(algorithm: Algorithm[AlgorithmParams], client: Client, received:
         if predictor is None:
             return None
         paths = {"": predictor, **algorithm.readouts(client, received)}
+        paths = {name: client.compute.inference(path) for name, path in paths.items()}
         for module in (client.model, client.parts):
             module.eval()
         correct = dict.fromkeys(paths, 0)

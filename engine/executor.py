@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Generic, TypeVar
 
@@ -69,8 +70,15 @@ Result = TypeVar("Result")
 class Crew(Generic[Job]):
     """A fixed number of threads, each with its bench."""
 
-    def __init__(self, originals: dict[str, Desk], threads: int) -> None:
+    def __init__(
+        self,
+        originals: dict[str, Desk],
+        threads: int,
+        lane: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """Every piece of a thread's work happens inside a `lane`."""
         self._originals = originals
+        self._lane = lane
         self._local = threading.local()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="client") if threads > 1 else None
 
@@ -89,7 +97,8 @@ class Crew(Generic[Job]):
             return [work(self._bench(), job) for job in jobs]
 
         def at_own_bench(job: Job) -> Result:
-            return work(self._bench(), job)
+            with self._lane():
+                return work(self._bench(), job)
 
         longest_first = sorted(range(len(jobs)), key=lambda position: -cost(jobs[position]))
         futures = {position: self._pool.submit(at_own_bench, jobs[position]) for position in longest_first}

@@ -17,12 +17,14 @@ from engine.cost import forward_flops
 from engine.data.datasets import Dataset, imported_partition, load
 from engine.data.partition import Partition, make_partition
 from engine.data.samples import Samples
+from engine.device import Compute, Precision, Stacking
 from engine.evaluation import Tested, cohort_moment, everyone_is_tested, is_due, round_accuracy, test_client
 from engine.executor import Bench, Crew, Desk, prepare_process
 from engine.models import FAMILIES, assign, seed_dropout
 from engine.pretrained import Weights, starting_points
 from engine.records import RoundRecord
 from engine.spec import ExperimentSpec
+from engine.stacked import Stacked
 from engine.states import DEFAULT_BUDGET, ClientStates
 from engine.training import Diverged, Interrupted
 from engine.tree import Tensors, copy_tensors, count_scalars, live_tensors, load_tensors
@@ -77,6 +79,9 @@ class Run:
         data_root: Path | None = None,
         threads: int = 1,
         device: str = "cpu",
+        precision: Precision = "float32",
+        compile: bool = False,
+        stacked: Stacking = "auto",
         should_stop: Callable[[], bool] | None = None,
         state_budget_bytes: int = DEFAULT_BUDGET,
         resume_from: "Snapshot | None" = None,
@@ -84,7 +89,7 @@ class Run:
     ) -> None:
         """`state_budget_bytes` is the memory for idle clients' tensors; `resume_from` continues after its round.
 
-        `weights` finds the files that models.pretrained names.
+        `weights` finds the files that models.pretrained names. For `device` to `stacked` see engine.device.Compute.
         """
         if resume_from is not None and resume_from.fingerprint != spec.fingerprint():
             raise ValueError(
@@ -92,14 +97,16 @@ class Run:
             )
         prepare_process()
         self.spec = spec
-        self.device = torch.device(device)
+        self.compute = Compute(device, precision=precision, compile=compile, stacked=stacked)
         self.threads = threads
-        self.dataset, self.partition, self.setup = set_up(spec, data_root)
+        dataset, self.partition, self.setup = set_up(spec, data_root)
+        self.dataset = self.compute.resident(dataset)
         if spec.models.pretrained is not None:
             start = starting_points(spec.models.pretrained, self.setup, weights)
             self.setup = replace(self.setup, pretrained=start)
         self.algorithm: Algorithm[AlgorithmParams] = REGISTRY[spec.algorithm.name](spec.algorithm, self.setup)
         self._peers = self.algorithm.peers()
+        self._stacked = Stacked(self.compute, self.setup)
         self._interrupted = should_stop or (lambda: False)
         self._originals: dict[str, Desk] = {}
         self._initial: dict[str, Tensors] = {}
@@ -118,24 +125,30 @@ class Run:
     def environment(self) -> dict[str, str | int]:
         """What the last bits depend on beside the spec."""
         return {
-            "device": self.device.type,
+            **self.compute.environment,
             "torch": torch.__version__,
             "torch_threads": torch.get_num_threads(),
             "memory_format": "channels_last",
+            "stacked": self._stacked.environment,
         }
 
     def rounds(self) -> Iterator[RoundRecord]:
         """Round 0, the opening, and then rounds 1 to T; after a resume, the rounds that follow the checkpoint."""
-        self._build_networks()
-        crew: Crew[int] = Crew(self._originals, min(self.threads, self.spec.clients))
+        explained = self.compute.explained_memory
+        with explained("building the networks"):
+            self._build_networks()
+        crew: Crew[int] = Crew(self._originals, min(self.threads, self.spec.clients), self.compute.lane)
         try:
             if self._resume_from is None:
                 self.last_round = 0
-                yield self._opening(crew)
+                with explained("working on round 0"):
+                    record = self._opening(crew)
+                yield record
             else:
                 self._restore(self._resume_from)
             for number in range(self.last_round + 1, self.spec.rounds + 1):
-                record = self._round(crew, number)
+                with explained(f"working on round {number}"):
+                    record = self._round(crew, number)
                 self.last_round = number
                 yield record
         finally:
@@ -174,7 +187,8 @@ class Run:
 
     def _restore(self, snapshot: "Snapshot") -> None:
         self.last_round = snapshot.round
-        self.server = snapshot.server
+        groups = {name: self.compute.place(tensors) for name, tensors in snapshot.server.groups.items()}
+        self.server = replace(snapshot.server, groups=groups)
         for client, path in snapshot.clients.items():
             self._states.adopt(client, path)
 
@@ -183,15 +197,15 @@ class Run:
         examples = []
         for architecture in dict.fromkeys(self.setup.architectures):
             model = self.setup.model(architecture)
-            model.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+            model.to(device=self.compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
             desk = Desk(model, nn.ModuleDict())
             client = self._client(desk, self.setup.architectures.index(architecture), 0)
             self.algorithm.init_client(client)
-            client.parts.to(self.device)
+            client.parts.to(self.compute.device)
             desk = Desk(model, client.parts)
             self._originals[architecture] = desk
             self._initial[architecture] = copy_tensors(desk.tensors)
-            image = torch.zeros(1, *self.setup.shape, device=self.device)
+            image = torch.zeros(1, *self.setup.shape, device=self.compute.device)
             with torch.no_grad():
                 self._forward_flops[architecture] = forward_flops(model.eval(), image)
             examples.append(client)
@@ -206,7 +220,7 @@ class Run:
                 share.label_map,
                 transform=self.spec.dataset.transform,
                 augment=self.spec.training.augment,
-                device=self.device,
+                device=self.compute.device,
             )
             for index in (share.train, share.test)
         )
@@ -219,6 +233,7 @@ class Run:
             train=train,
             test=test,
             announced={},
+            compute=self.compute,
             interrupted=self._interrupted,
         )
 
@@ -283,7 +298,7 @@ class Run:
         moment = cohort_moment(self.spec.evaluation, self.algorithm.tested) if due and self._peers is None else None
 
         if self._peers is None:
-            results = crew.map(lambda bench, k: self._local_work(bench, k, number, moment), cohort, self._cost)
+            results = self._cohort_work(crew, cohort, number, moment)
             server_started = time.perf_counter()
             server = self.algorithm.aggregate(self.server, [result.upload for result in results])
         else:
@@ -305,13 +320,32 @@ class Run:
         tests |= self._test_with_download(crew, late, number)
         return self._record(number, results, tests, started, server_seconds)
 
-    def _local_work(self, bench: Bench, client_id: int, number: int, moment: Moment | None) -> ClientResult:
+    def _cohort_work(
+        self, crew: Crew[int], cohort: Sequence[int], number: int, moment: Moment | None
+    ) -> list[ClientResult]:
+        if not self._stacked.used:
+            return crew.map(lambda bench, k: self._local_work(bench, k, number, moment), cohort, self._cost)
+        tests: dict[int, Tested] = {}
+        if moment is Moment.BEFORE_LOCAL_WORK:
+            moment, tests = None, self._test_with_download(crew, cohort, number)
+        results = self._stacked.work(crew, cohort, self._cost, partial(self._local_work, number=number, moment=moment))
+        return [replace(result, tested=tests.get(result.id, result.tested)) for result in results]
+
+    def _local_work(
+        self,
+        bench: Bench,
+        client_id: int,
+        number: int,
+        moment: Moment | None,
+        trainer: Callable[[Client], float] | None = None,
+    ) -> ClientResult:
         client = self._seat(bench, client_id, number)
         received = self.algorithm.download(self.server, client)
         tested = None
         if moment is Moment.BEFORE_LOCAL_WORK:
             tested = test_client(self.algorithm, client, received)
             client = self._seat(bench, client_id, number)
+        client.trainer = trainer
         started = time.perf_counter()
         payload = self.algorithm.local_update(client, received)
         result = self._result(client, payload, count_scalars(received), time.perf_counter() - started)

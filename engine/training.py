@@ -105,35 +105,29 @@ def fit(
         *((module, Price.THROUGH) for module in through),
         *((module, Price.FORWARD) for module in forward),
     ]
+    measured, step = client.compute.inference(objective), client.compute.step(objective)
     loss_sum = torch.zeros((), dtype=torch.float64, device=train.device)
     flops_per_sample: int | None = None
-    for epoch in range(first_epoch, first_epoch + epochs):
-        key = (client.round, client.id, epoch)
-        batches = train.shuffled(
-            training.batch_size,
-            rng.generator(client.setup.seed, "batches", *key),
-            rng.generator(client.setup.seed, "augmentation", *key),
-        )
-        for images, labels in batches:
-            if client.interrupted():
-                raise Interrupted
-            if flops_per_sample is None:
-                with client.meter.watch(priced) as reading:
-                    loss = objective(images, labels)
-                flops_per_sample = reading.flops // len(labels)
-            else:
-                loss = objective(images, labels)
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            for own, limit in zip(parameters, limits, strict=True):
-                if limit is not None and limit < math.inf:
-                    clip_grad_norm_(own, limit)
-            if before_step is not None:
-                before_step()
-            optimiser.step()
-            if after_step is not None:
-                after_step()
-            loss_sum += loss.detach() * len(labels)
+    for images, labels in shuffled_batches(client, train, range(first_epoch, first_epoch + epochs)):
+        if client.interrupted():
+            raise Interrupted
+        if flops_per_sample is None:
+            with client.meter.watch(priced) as reading:
+                loss = measured(images, labels)
+            flops_per_sample = reading.flops // len(labels)
+        else:
+            loss = step(images, labels)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        for own, limit in zip(parameters, limits, strict=True):
+            if limit is not None and limit < math.inf:
+                clip_grad_norm_(own, limit)
+        if before_step is not None:
+            before_step()
+        optimiser.step()
+        if after_step is not None:
+            after_step()
+        loss_sum += loss.detach() * len(labels)
     if flops_per_sample is None:
         return 0.0
     client.meter.flops += flops_per_sample * len(train) * epochs
@@ -144,8 +138,22 @@ def fit(
     return mean
 
 
+def shuffled_batches(client: Client, train: Samples, epochs: range) -> Iterator[tuple[Tensor, Tensor]]:
+    """The client's batches of this round, epoch after epoch, in its own order."""
+    for epoch in epochs:
+        key = (client.round, client.id, epoch)
+        yield from train.shuffled(
+            client.setup.training.batch_size,
+            rng.generator(client.setup.seed, "batches", *key),
+            rng.generator(client.setup.seed, "augmentation", *key),
+        )
+
+
 def fit_classifier(client: Client) -> float:
     """E epochs of min CE(F_k(x), y) on the whole private model, as Standalone trains."""
+    if client.trainer is not None:
+        trainer, client.trainer = client.trainer, None
+        return trainer(client)
     return fit(client, supervised(client.model), client.train, update=[client.model])
 
 
@@ -158,6 +166,7 @@ def sweep(
 ) -> Tensor:
     """One pass in eval mode without gradients over unaugmented samples: (n, …), in the order of the samples."""
     _assign_roles(client, [], forward)
+    function = client.compute.inference(function)
     outputs = []
     with torch.no_grad(), client.meter.watch((module, Price.FORWARD) for module in forward) as reading:
         for images, _ in samples.in_order():

@@ -104,12 +104,13 @@ class Job:
                 spec,
                 data_root=settings.data_root,
                 threads=threads_of_a_slot(settings),
-                device=self._device(),
+                **settings.compute,
                 should_stop=self.should_stop,
                 resume_from=self._snapshot(checkpoints, spec.fingerprint()),
                 weights=weights_finder(settings),
             )
-            partition, environment = run.partition_fingerprint, run.environment
+            partition, environment, device = run.partition_fingerprint, run.environment, str(run.compute.device)
+            self._write(lambda session: workers.set_device(session, self._claim.owner, device))
             if not self._write(lambda session: experiments.begin(session, self._claim, partition, environment)):
                 log.info("experiment %s was taken by another worker", self._claim.experiment)
                 return
@@ -236,16 +237,6 @@ class Job:
                 self._start_draining()
 
         return signal.signal(signal.SIGTERM, drain)
-
-    def _device(self) -> str:
-        """The device in use, by what torch can really see."""
-        import torch
-
-        device = self._settings.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._write(lambda session: workers.set_device(session, self._claim.owner, device))
-        return device
 
 
 def threads_of_a_slot(settings: Settings) -> int:

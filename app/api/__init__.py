@@ -4,7 +4,19 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from app.api import artifacts, catalog, compare, estimate, events, experiments, health, labels, rounds, sweeps
+from app.api import (
+    artifacts,
+    catalog,
+    compare,
+    estimate,
+    events,
+    experiments,
+    health,
+    labels,
+    partitions,
+    rounds,
+    sweeps,
+)
 from app.errors import Errors
 
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -23,6 +35,7 @@ router.include_router(rounds.router)
 router.include_router(compare.router)
 router.include_router(sweeps.router)
 router.include_router(artifacts.router)
+router.include_router(partitions.router)
 router.include_router(events.router)
 router.include_router(catalog.router)
 router.include_router(estimate.router)

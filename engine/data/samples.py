@@ -59,8 +59,9 @@ class Samples:
     def batch(self, positions: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Images (B, C, H, W), float and channels last, and labels (B,); augmented only when a generator is given."""
         training = self.augment and generator is not None
+        rows = self.index[positions].to(self.dataset.images.device)
         images = prepare(
-            self.dataset.images[self.index[positions]],
+            self.dataset.images[rows],
             self.transform,
             self.dataset.name,
             training=training,

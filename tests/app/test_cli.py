@@ -42,14 +42,27 @@ def test_run_writes_the_engines_records_and_a_summary(tmp_path: Path) -> None:
     job = Run(spec)
     records = list(job.rounds())
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert set(result) == {"spec", "fingerprint", "partition_fingerprint", "rounds", "headline"}
+    assert set(result) == {"spec", "fingerprint", "partition_fingerprint", "environment", "rounds", "headline"}
     assert result["spec"] == spec.canonical()
     assert result["fingerprint"] == spec.fingerprint()
     assert result["partition_fingerprint"] == job.partition_fingerprint
+    assert result["environment"] == job.environment
     assert [item["accuracy"] for item in result["rounds"]] == [item.accuracy for item in records]
     assert result["headline"]["final_accuracy"] == records[-1].accuracy
     lines = (tmp_path / "out" / "rounds.csv").read_text().splitlines()
     assert len(lines) == 1 + len(records)
+
+
+def test_run_takes_the_ways_to_compute_and_writes_them_down(tmp_path: Path) -> None:
+    found = call("run", write_spec(tmp_path), "--out", str(tmp_path / "out"), "--precision", "bfloat16")
+    assert found.exit_code == 0
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["environment"]["precision"] == "bfloat16"
+
+
+def test_run_refuses_a_device_that_is_not_there(tmp_path: Path) -> None:
+    found = call("run", write_spec(tmp_path), "--device", "cuda:63")
+    assert found.exit_code == 2
+    assert "cuda:63 was asked for" in found.stderr
 
 
 def test_run_needs_no_service_and_leaves_no_home_behind(tmp_path: Path, home: Path) -> None:

@@ -169,7 +169,7 @@ def test_all_checkpoints_together_cost_five_per_cent_if_the_last_one_allows_it(
         to_come = rounds - number
         if to_come == 0 or budget.allows(done=number, to_come=to_come, changed=len(changed), seconds=seconds):
             cost = seconds_per_file * (1 + len(changed))
-            budget.book(len(changed), cost)
+            budget.book(done=number, changed=len(changed), seconds=cost)
             seconds += cost
             spent += cost
             written.append(number)

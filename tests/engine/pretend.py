@@ -1,0 +1,109 @@
+"""A device that is not there: tensors that say they are elsewhere, hold real values, and refuse what a GPU refuses.
+
+Inside `pretending()` everything put on the device "meta" becomes such a tensor. Values are computed on the CPU, so the
+results must be those of the CPU to the bit; an operation that mixes both places raises, as it would with CUDA.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+ELSEWHERE = torch.device("meta")
+aten = torch.ops.aten
+MAY_MIX = {aten.copy_.default, aten._foreach_copy_.default, aten._to_copy.default}
+"""Transfers between the two places."""
+INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
+"""Their indices may be on the CPU if the values are on the device, not the other way round."""
+
+
+class Mixed(Exception):
+    """An operation got tensors of both places."""
+
+
+class There(Tensor):
+    """A tensor on the pretended device."""
+
+    raw: Tensor
+
+    @staticmethod
+    def __new__(cls: type["There"], raw: Tensor) -> "There":
+        wrapper: There = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, raw.shape, strides=raw.stride(), dtype=raw.dtype, device=ELSEWHERE
+        )
+        wrapper.raw = raw
+        return wrapper
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return compute(func, args, kwargs or {})
+
+    def tolist(self) -> Any:
+        return self.raw.tolist()
+
+
+class _Constants(TorchFunctionMode):
+    """torch.tensor() makes its value out of sight of the dispatcher."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.tensor and kwargs.get("device") == ELSEWHERE:
+            gradient = kwargs.pop("requires_grad", False)
+            return torch.tensor(*args, **{**kwargs, "device": "cpu"}).to(ELSEWHERE).requires_grad_(gradient)
+        return func(*args, **kwargs)
+
+
+class _Pretend(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return compute(func, args, kwargs or {})
+
+
+@contextmanager
+def pretending() -> Iterator[None]:
+    with _Constants(), _Pretend():
+        yield
+
+
+def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    inputs = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, (Tensor, torch.Generator))]
+    tensors = [each for each in inputs if isinstance(each, Tensor)]
+    there = any(isinstance(each, There) for each in tensors)
+    wanted = kwargs.get("device")
+    if wanted is not None and torch.device(wanted) == ELSEWHERE:
+        there, kwargs = True, {**kwargs, "device": "cpu"}
+    elif wanted is not None:
+        there = False
+    elif there:
+        _check(func, args, tensors, inputs)
+    outputs = func(*tree_map(_raw, args), **tree_map(_raw, kwargs))
+    own = {id(each.raw): each for each in tensors if isinstance(each, There)}
+
+    def back(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) in own:
+            return own[id(value)]  # changed in place
+        return There(value) if there else value
+
+    return tree_map(back, outputs)
+
+
+def _raw(value: Any) -> Any:
+    return value.raw if isinstance(value, There) else value
+
+
+def _check(func: Any, args: Any, tensors: list[Tensor], inputs: list[Any]) -> None:
+    if any(isinstance(each, torch.Generator) for each in inputs):
+        raise Mixed(f"{func} draws from a generator of the CPU for a tensor that is elsewhere")
+    if func in MAY_MIX:
+        return
+    if func in INDEXED:
+        tensors = [args[0], *(each for each in args[2:3] if isinstance(each, Tensor))]
+    here = [tuple(each.shape) for each in tensors if not isinstance(each, There) and each.ndim > 0]
+    if here:
+        raise Mixed(f"{func} mixes tensors of the device with tensors of the CPU of shape {here}")
