@@ -15,14 +15,24 @@ from engine.data.partition import PartitionError
 from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.frozen import Frozen
 from engine.headers import Header, header
-from engine.models import FAMILIES, build
+from engine.models import FAMILIES, assign, build
 from engine.models import check as check_architecture
 from engine.models.sizes import CLASSES, SHAPE, sizes
 from engine.rehearsal import Estimate, RoundCost, rehearse
 from engine.run import set_up
 from engine.spec import PRESETS, ExperimentSpec, Problem, SpecError
 
-__all__ = ["Estimate", "Header", "RoundCost", "catalogue", "check", "estimate", "method_header", "preview_partition"]
+__all__ = [
+    "Estimate",
+    "Header",
+    "RoundCost",
+    "architectures",
+    "catalogue",
+    "check",
+    "estimate",
+    "method_header",
+    "preview_partition",
+]
 
 _REHEARSING = Lock()  # one after the other: the cores belong to the workers
 
@@ -125,6 +135,11 @@ def _estimate(spec: str, data_root: Path | None) -> Estimate | None:
         return rehearse(ExperimentSpec.model_validate_json(spec), data_root)
 
 
+def architectures(spec: ExperimentSpec) -> list[str]:
+    """The network of every client."""
+    return assign(FAMILIES[spec.models.family], spec.clients, spec.models.assign)
+
+
 def preview_partition(spec: ExperimentSpec, data_root: Path | None) -> dict[str, Any]:
     """The client × class table before anything runs."""
     check(spec, data_root)
@@ -165,6 +180,8 @@ def _datasets(data_root: Path | None) -> list[dict[str, Any]]:
             "classes": found.classes,
             "samples": found.images,
             "available": found.available,
+            "location": found.location,
+            "missing": None if found.available else datasets.missing_message(found.name, data_root),
             "parameters": schemas["imported" if found.imported else found.name],
         }
         for found in datasets.available(data_root)
