@@ -17,7 +17,7 @@ from engine.data.partition import PartitionError
 from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.frozen import Frozen
 from engine.headers import Header, header
-from engine.models import FAMILIES, build
+from engine.models import FAMILIES, assign, build
 from engine.models import check as check_architecture
 from engine.models.sizes import CLASSES, SHAPE, sizes
 from engine.pretrained import PretrainedError, Weights, starting_points
@@ -25,7 +25,17 @@ from engine.rehearsal import Estimate, RoundCost, rehearse
 from engine.run import describe, set_up
 from engine.spec import PRESETS, ExperimentSpec, Problem, SpecError
 
-__all__ = ["Estimate", "Header", "RoundCost", "catalogue", "check", "estimate", "method_header", "preview_partition"]
+__all__ = [
+    "Estimate",
+    "Header",
+    "RoundCost",
+    "architectures",
+    "catalogue",
+    "check",
+    "estimate",
+    "method_header",
+    "preview_partition",
+]
 
 _REHEARSING = Lock()  # one after the other: the cores belong to the workers
 
@@ -172,6 +182,11 @@ def _estimate(spec: str, data_root: Path | None) -> Estimate | None:
         return rehearse(ExperimentSpec.model_validate_json(spec), data_root)
 
 
+def architectures(spec: ExperimentSpec) -> list[str]:
+    """The network of every client."""
+    return assign(FAMILIES[spec.models.family], spec.clients, spec.models.assign)
+
+
 def preview_partition(spec: ExperimentSpec, data_root: Path | None) -> dict[str, Any]:
     """The client × class table of a spec that `check` accepts, before anything runs."""
     dataset, partition, _ = set_up(spec, data_root)
@@ -216,6 +231,8 @@ def _datasets(data_root: Path | None) -> list[dict[str, Any]]:
             "classes": found.classes,
             "samples": found.images,
             "available": found.available,
+            "location": found.location,
+            "missing": None if found.available else datasets.missing_message(found.name, data_root),
             "parameters": schemas["imported" if found.imported else found.name],
         }
         for found in datasets.available(data_root)

@@ -129,7 +129,7 @@ def _actors(setup: Setup, counts: Tensor) -> list[int]:
 
 def _few(share: ClientShare, labels: Tensor) -> ClientShare:
     held = labels[share.train]
-    chosen = torch.cat([share.train[held == label][:PER_CLASS] for label in held.unique()])
+    chosen = torch.cat([share.train[held == label][:PER_CLASS] for label in sorted(set(held.tolist()))])
     rest = share.train[~torch.isin(share.train, chosen)]
     train = torch.cat([chosen, rest[: max(0, AT_LEAST - len(chosen))]]).sort().values
     return replace(share, train=train, test=share.test[:PER_CLASS])

@@ -16,6 +16,7 @@ from app.store.states import State
 from app.store.tables import Experiment
 from app.store.views import experiment_view
 from engine import catalogue
+from engine.spec import ExperimentSpec
 
 PAGE_SIZE = 50
 MOST_COMPARED = 200
@@ -80,7 +81,12 @@ def experiment_page(request: Request, experiment: str) -> Response:
         row = experiments.get(session, experiment)
         if row is None:
             return error_page(request, 404, f"There is no experiment {experiment}. It may have been on another server.")
-        data = {"seq": seq, "experiment": _view(row), "rounds": rounds.after(session, experiment)}
+        data = {
+            "seq": seq,
+            "experiment": _view(row),
+            "rounds": rounds.after(session, experiment),
+            "architectures": catalogue.architectures(ExperimentSpec.model_validate(row.spec)),
+        }
     return render(request, "experiment.html", "experiments", data=data)
 
 

@@ -100,9 +100,9 @@ def _tagged(tag: str) -> ColumnElement[bool]:
     return cast(col(Experiment.tags), Text).contains(json.dumps(tag), autoescape=True)
 
 
-def _key(sort: Sort) -> ColumnElement[Any]:
+def _key(sort: Sort) -> Any:
     totals = col(Experiment.totals)
-    keys: dict[Sort, ColumnElement[Any]] = {
+    keys: dict[Sort, Any] = {
         Sort.CREATED: col(Experiment.id),
         Sort.NAME: func.lower(func.coalesce(col(Experiment.name), col(Experiment.algorithm))),
         Sort.STATE: col(Experiment.state),

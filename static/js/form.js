@@ -66,7 +66,7 @@ export class Field {
     const name = path.split(".").pop();
     this.control = this.makeControl(id);
     this.error = h("span", { class: "field-error", id: `${id}-error`, hidden: true });
-    const range = bounds(schema);
+    const range = this.schema.type === "string" && !this.schema.enum ? "" : bounds(schema);
     this.root = h(
       "div",
       { class: "form-field", data: { path } },

@@ -56,8 +56,8 @@ export class Heatmap {
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.draw()).observe(this.stage);
     onThemeChange(() => this.draw());
-    window.fedarena ??= {};
-    (window.fedarena.heatmaps ??= {})[name] = this;
+    this.root.dataset.heatmap = name;
+    /** @type {any} */ (root).heatmap = this; // for tests and the console
   }
 
   /** @param {Heat|null} heat */
@@ -65,6 +65,12 @@ export class Heatmap {
     this.heat = heat && heat.values.length && heat.values[0].length ? heat : null;
     this.draw();
     if (this.details.open) this.writeTable();
+  }
+
+  /** Says why there is nothing to see. @param {string} message */
+  fail(message) {
+    this.note.textContent = message;
+    this.set(null);
   }
 
   get size() {

@@ -114,6 +114,7 @@ export const QUANTITIES = {
   bytes: { title: "Communication, cumulative", unit: "", tick: (v) => tidyUnit(v, "B"), value: (v) => formatBytes(v) },
   flops: { title: "Client computation, cumulative", unit: "", tick: (v) => tidyUnit(v, "FLOP"), value: formatFlops },
   seconds: { title: "Wall time, cumulative", unit: "", tick: tickDuration, value: duration },
+  value: { title: "Value", unit: "", tick: tidy, value: (v) => tidy(Number(v.toPrecision(4))) },
   client: { title: "Client", unit: "", tick: integer, value: (v) => `client ${v}`, whole: true },
 };
 

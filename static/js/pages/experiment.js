@@ -1,11 +1,13 @@
 // One experiment: how it learns and what it costs, live.
 
 import { api } from "../api.js";
+import { boxplot } from "../boxplot.js";
 import { Chart } from "../chart.js";
 import { methodStyle, methodTitle } from "../colours.js";
 import { ACTIVE, fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
+import { Heatmap } from "../heatmap.js";
 import { live, perFrame } from "../live.js";
-import { Curves, applyRound, flatten, quantile, show } from "../series.js";
+import { Curves, applyRound, flatten, mean, quantile, show } from "../series.js";
 import { notice, working } from "../shell.js";
 import { experimentTitle, specYaml } from "../spec.js";
 import { NONE, clock, duration, formatBytes, formatFlops, integer, percent } from "../units.js";
@@ -18,6 +20,10 @@ const curves = new Curves();
 const quartiles = { low: [], high: [] };
 /** The last known accuracy of each client; an idle client keeps its value. @type {Map<number, {accuracy: number, round: number}>} */
 const clients = new Map();
+/** The tested rounds with what each client reached, for the box plot and the heat map. @type {{round: number, clients: Record<string, number>}[]} */
+const tested = [];
+/** What the method itself reports: by name, a row a round. @type {Map<string, {round: number, clients: Record<string, any>}[]>} */
+const traces = new Map();
 /** Costs that are not curves, summed over the rounds. */
 const sums = { up: 0, down: 0 };
 
@@ -35,6 +41,8 @@ const bytes = chart("bytes", "Communication", "bytes", { compact: true });
 const flops = chart("flops", "Client computation", "flops", { compact: true });
 const perClient = chart("clients", "Accuracy of each client", "accuracy", { x: "client", sync: "", bars: true, empty: "Bars appear once clients are tested." });
 let sortClients = "id";
+const clientRounds = new Heatmap(one("#client-rounds"), { name: "client-rounds", title: "Accuracy of every client, round by round", empty: "It is drawn once clients are tested." });
+const partitionMap = new Heatmap(one("#partition-map"), { name: "partition", title: "Who holds what", empty: "Drawing the partition…" });
 
 function take(record) {
   if (!curves.push(record)) return;
@@ -43,6 +51,11 @@ function take(record) {
   const values = Object.values(record.client_accuracy ?? {});
   quartiles.low.push(values.length > 1 ? quantile(values, 0.25) : null);
   quartiles.high.push(values.length > 1 ? quantile(values, 0.75) : null);
+  if (values.length) tested.push({ round: record.round, clients: record.client_accuracy });
+  for (const [name, clientValues] of Object.entries(record.traces ?? {})) {
+    if (!traces.has(name)) traces.set(name, []);
+    traces.get(name).push({ round: record.round, clients: clientValues });
+  }
   for (const [client, value] of Object.entries(record.client_accuracy ?? {})) {
     clients.set(Number(client), { accuracy: value, round: record.round });
   }
@@ -72,6 +85,93 @@ function renderCharts() {
   bytes.set([line(curves.bytes)], { hint: curves.total("bytes") === 0 ? "nothing is sent" : "up + down" });
   flops.set([line(curves.flops)], { hint: "all clients" });
   renderClients();
+  renderSpread();
+  renderGroups();
+  renderTraces();
+}
+
+/** Boxes and heat map: what the mean hides. */
+function renderSpread() {
+  boxplot(one("#spread"), tested.map(({ round, clients: values }) => ({ round, values: Object.values(values) })), style);
+  const { clients: count } = experiment.spec;
+  clientRounds.set(
+    tested.length
+      ? {
+          values: Array.from({ length: count }, (_, client) => tested.map(({ clients: values }) => values[client] ?? null)),
+          rowTitle: "Client",
+          columnTitle: "Round",
+          columnText: (index) => String(tested[index].round),
+          valueText: (value) => percent(value),
+          low: 0,
+          high: 1,
+        }
+      : null,
+  );
+}
+
+/** One line for each architecture, when there are several. */
+function renderGroups() {
+  const names = [...new Set(data.architectures)];
+  one("#groups").hidden = names.length < 2 || !tested.length;
+  if (names.length < 2 || !tested.length) return;
+  groupChart ??= chart("groups", "Accuracy by architecture", "accuracy");
+  groupChart.set(
+    names.map((name, index) => {
+      const y = tested.map(({ clients: values }) => mean(Object.entries(values).filter(([client]) => data.architectures[client] === name).map(([, value]) => value)));
+      return { key: name, label: name, style: methodStyle(experiment.spec.algorithm.name, "", index), x: tested.map(({ round }) => round), y };
+    }),
+    { hint: "mean over the tested clients of each architecture" },
+  );
+}
+let groupChart = /** @type {Chart|null} */ (null);
+
+/** @type {Map<string, any>} */
+const traceCharts = new Map();
+const TRACE_TITLES = { alpha_mean: "Mean of α_k", alpha_histogram: "Histogram of α_k from 0 to 1", ensemble_weight: "Ensemble weight a_k", teacher_weights: "Weights of the teachers s_j", expert: "Expert trained", svd_flops: "FLOPs of the SVD" };
+const MOST_COMPONENTS = 12;
+
+/** A number of each client becomes a mean with its middle half; a list of numbers one line for each component. */
+function renderTraces() {
+  for (const [name, rows] of traces) {
+    const first = Object.values(rows[rows.length - 1].clients)[0];
+    if (first === undefined) continue;
+    if (!traceCharts.has(name)) {
+      const root = h("section", { id: `trace-${name}`, class: "chart" });
+      one("#traces").append(root);
+      if (Array.isArray(first) && first.length > MOST_COMPONENTS) {
+        traceCharts.set(name, new Heatmap(root, { name, title: TRACE_TITLES[name] ?? name.replaceAll("_", " ") }));
+        root.append(h("p", { class: "muted small" }, "Mean over the cohort."));
+        return renderTraces();
+      }
+      const quantity = name.startsWith("accuracy_") ? "accuracy" : "value";
+      traceCharts.set(name, new Chart(root, { name: `trace-${name}`, title: TRACE_TITLES[name] ?? name.replaceAll("_", " "), y: quantity, sync: "rounds", empty: waiting, file: () => fileName(name) }));
+    }
+    const x = rows.map((row) => row.round);
+    if (traceCharts.get(name) instanceof Heatmap) {
+      const size = Math.max(...rows.map((row) => Math.max(...Object.values(row.clients).map((list) => list.length))));
+      const cells = Array.from({ length: size }, (_, index) => rows.map((row) => mean(Object.values(row.clients).map((list) => list[size - 1 - index] ?? null))));
+      traceCharts.get(name).set({ values: cells, rowTitle: "Bin", rowText: (index) => String(size - index), columnTitle: "Round", columnText: (index) => String(x[index]), valueText: (value) => String(Number(value.toPrecision(3))) });
+      continue;
+    }
+    const plot = /** @type {Chart} */ (traceCharts.get(name));
+    if (Array.isArray(first)) {
+      const size = Math.min(MOST_COMPONENTS, Math.max(...rows.map((row) => Math.max(...Object.values(row.clients).map((list) => list.length)))));
+      plot.set(Array.from({ length: size }, (_, index) => ({ key: String(index), label: String(index + 1), style: methodStyle(experiment.spec.algorithm.name, "", index), x, y: rows.map((row) => mean(Object.values(row.clients).map((list) => list[index] ?? null))) })), { hint: "mean over the cohort, a line for each component" });
+      continue;
+    }
+    const values = rows.map((row) => Object.values(row.clients).filter((value) => typeof value === "number"));
+    const band = (share) => values.map((list) => (list.length > 1 ? quantile(list, share) : null));
+    plot.set([{ key: name, label, style: solid, x, y: values.map((list) => mean(list)), low: band(0.25), high: band(0.75), bandText: () => "" }], { hint: "mean over the cohort · band: its middle half" });
+  }
+}
+
+async function drawPartition() {
+  try {
+    const found = await api.partition(experiment.spec);
+    partitionMap.set({ values: found.counts, rowTitle: "Client", columnTitle: "Class", unit: "samples" });
+  } catch (error) {
+    partitionMap.fail(`The partition cannot be drawn here. ${error.message}`);
+  }
 }
 
 function renderClients() {
@@ -188,13 +288,41 @@ function renderSpec() {
   const { spec } = experiment;
   setText(one("#spec-yaml"), specYaml(spec));
   setText(one("#spec-json"), JSON.stringify(spec, null, 2));
-  setText(one("#notes"), spec.notes || "");
-  one("#notes").hidden = !spec.notes;
   const rows = Object.entries(flatten(spec)).filter(([path]) => !["name", "tags", "notes"].includes(path));
   fill(one("#spec-table"), rows.map(([path, value]) => h("div", {}, h("dt", {}, path), h("dd", { class: "num" }, show(value)))));
 }
 
+/** Name, tags and notes may change at any time. */
+function renderLabels() {
+  setText(one("h1"), experimentTitle(experiment, methodTitle));
+  fill(one("#tags"), experiment.tags.map((tag) => h("span", { class: "tag" }, tag)));
+  setText(one("#notes"), experiment.notes || "");
+  one("#notes").hidden = !experiment.notes;
+  const form = one("#labels-form");
+  if (form.contains(document.activeElement)) return; // somebody is writing
+  field("label-name").value = experiment.name ?? "";
+  field("label-tags").value = experiment.tags.join(", ");
+  field("label-notes").value = experiment.notes ?? "";
+}
+
+const field = (id) => /** @type {HTMLInputElement} */ (one(`#${id}`));
+
+async function saveLabels(event) {
+  event.preventDefault();
+  const tags = field("label-tags").value.split(",").map((tag) => tag.trim()).filter(Boolean);
+  try {
+    experiment = await working(api.relabel(id, { name: field("label-name").value.trim() || null, tags: [...new Set(tags)], notes: field("label-notes").value }));
+    /** @type {HTMLElement} */ (document.activeElement)?.blur();
+    renderLabels();
+    renderSpec();
+    notice("Saved.");
+  } catch (error) {
+    notice(`Not saved: ${error.message}`, "error");
+  }
+}
+
 const render = () => {
+  renderLabels();
   renderHead();
   renderCharts();
 };
@@ -226,6 +354,15 @@ for (const radio of document.querySelectorAll('input[name="client-order"]')) {
     renderClients();
   });
 }
+
+one("#labels-form").addEventListener("submit", saveLabels);
+// only when it comes into view: a large data set takes a moment
+const looked = new IntersectionObserver((entries) => {
+  if (!entries.some((entry) => entry.isIntersecting)) return;
+  looked.disconnect();
+  drawPartition();
+});
+looked.observe(one("#partition-map"));
 
 for (const record of data.rounds) take(record);
 renderSpec();

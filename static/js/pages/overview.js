@@ -73,7 +73,7 @@ function render() {
   one("#welcome").hidden = !nothing;
   one("#night").hidden = nothing;
   one("#no-worker").hidden = data.slots > 0 || !(data.queued.length || data.running.length);
-  setText(one("#no-worker-text"), "Experiments wait until a worker is seen. `fedarena serve` starts one with the dashboard, `fedarena worker` one more.");
+  setText(one("#no-worker-text"), "Experiments wait until a worker is seen. The command “fedarena serve” starts one with the dashboard, “fedarena worker” one more.");
   renderRunning(lefts);
   renderQueue(plan);
   one("#finished").hidden = !data.finished.length;

@@ -1,0 +1,113 @@
+"""Data sets, workers and settings: what this installation has and how it is set up."""
+
+import os
+import re
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from app.config import Settings
+from app.pages.overview import worker_view
+from app.pages.rendering import render
+from app.store import overview, sequence, workers
+from app.store.database import Database
+from engine import catalogue
+
+router = APIRouter(include_in_schema=False)
+
+_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@/\s]+@")
+_SECRET = re.compile(r"token|secret|password|key", re.IGNORECASE)
+
+
+@router.get("/datasets")
+def datasets_page(request: Request) -> Response:
+    known = catalogue.catalogue(_settings(request).data_root)["datasets"]
+    rows = [{**entry, "command": _command(entry["missing"])} for entry in known]
+    return render(request, "datasets.html", "datasets", datasets=rows, data={"seq": _seq(request)})
+
+
+@router.get("/workers")
+def workers_page(request: Request) -> Response:
+    return render(request, "workers.html", "workers", data=_workers(request))
+
+
+@router.get("/workers.json")
+def workers_data(request: Request) -> dict[str, Any]:
+    """The same again, after a change of state."""
+    return _workers(request)
+
+
+def _workers(request: Request) -> dict[str, Any]:
+    settings = _settings(request)
+    with _database(request).read() as session:
+        seq = sequence.current(session)
+        rows = [worker_view(worker, settings) for worker in workers.known(session)]
+        running = overview.overview(session).running
+    for row in rows:
+        row["experiments"] = [
+            {
+                "id": item.id,
+                "name": item.name or item.algorithm,
+                "round": max(0, item.next_round - 1),
+                "of": item.rounds,
+            }
+            for item in running
+            if item.owner == row["name"]
+        ]
+    return {"seq": seq, "workers": rows}
+
+
+@router.get("/settings")
+def settings_page(request: Request) -> Response:
+    rows = shown_settings(_settings(request))
+    return render(request, "settings.html", "settings", settings=rows, data={"seq": _seq(request)})
+
+
+def shown_settings(settings: Settings) -> list[dict[str, Any]]:
+    """Every setting with the value in use and where it comes from; passwords are never shown."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        variable, value = f"FEDARENA_{name.upper()}", getattr(settings, name)
+        if variable in os.environ:
+            source = "environment"
+        elif name in settings.model_fields_set and value != field.get_default():
+            source = "set at the start"
+        else:
+            source = "default"
+        rows.append(
+            {
+                "variable": variable,
+                "value": _hidden(name, value),
+                "source": source,
+                "help": field.description or "",
+            }
+        )
+    return rows
+
+
+def _hidden(name: str, value: object) -> str:
+    text = "" if value is None else str(value)
+    if text and _SECRET.search(name):
+        return "hidden"
+    return _PASSWORD.sub(r"\1:hidden@", text)
+
+
+def _command(missing: str | None) -> str:
+    """How to fetch a set, out of the sentence that says it is missing."""
+    return "" if missing is None else missing.rpartition(": ")[2]
+
+
+def _seq(request: Request) -> int:
+    with _database(request).read() as session:
+        return sequence.current(session)
+
+
+def _database(request: Request) -> Database:
+    database: Database = request.app.state.database
+    return database
+
+
+def _settings(request: Request) -> Settings:
+    settings: Settings = request.app.state.settings
+    return settings

@@ -1,0 +1,59 @@
+// The workers: who is there, since when, and on what.
+
+import { fill, h, one, pageData, setText } from "../dom.js";
+import { live, perFrame } from "../live.js";
+import { ago, clock, integer } from "../units.js";
+
+let data = pageData();
+
+function render() {
+  const silent = (worker) => Date.now() - new Date(worker.last_seen).getTime() > 1000 * worker.silent_after;
+  const there = data.workers.filter((worker) => !silent(worker));
+  const slots = there.reduce((sum, worker) => sum + worker.slots, 0);
+  setText(one("#count"), `${integer(there.length)} seen lately, ${integer(slots)} ${slots === 1 ? "experiment" : "experiments"} at once`);
+  one("#workers").hidden = !data.workers.length;
+  one("#empty").hidden = data.workers.length > 0;
+  fill(
+    one("#workers tbody"),
+    data.workers.map((worker) =>
+      h(
+        "tr",
+        { class: silent(worker) ? "worker-silent" : null },
+        h("th", { scope: "row" }, worker.name),
+        h("td", {}, worker.host),
+        h("td", { class: "num right" }, String(worker.pid)),
+        h("td", {}, worker.device),
+        h("td", { class: "num right" }, integer(worker.slots)),
+        h("td", { class: "num right", title: clock(worker.started_at) }, ago(worker.started_at)),
+        h("td", { class: "num right", title: clock(worker.last_seen) }, `${silent(worker) ? "silent, " : ""}${ago(worker.last_seen)}`),
+        h("td", {}, worker.experiments.length ? worker.experiments.map((item) => h("div", {}, h("a", { href: `/experiments/${item.id}` }, item.name), ` ${integer(item.round)} / ${integer(item.of)}`)) : h("span", { class: "muted" }, "nothing")),
+      ),
+    ),
+  );
+}
+
+const renderSoon = perFrame(render);
+live.onRound((record) => {
+  for (const item of data.workers.flatMap((worker) => worker.experiments)) if (item.id === record.experiment) item.round = record.round;
+  renderSoon();
+});
+
+let timer = 0;
+/** Who works where is the server's to say. */
+async function reload() {
+  try {
+    const response = await fetch("/workers.json");
+    if (!response.ok) throw new Error(`status ${response.status}`);
+    data = await response.json();
+    render();
+  } catch (error) {
+    console.info("The workers could not be read.", error); // the live dot shows that the server is away
+  }
+}
+live.onState(() => {
+  clearTimeout(timer);
+  timer = window.setTimeout(reload, 300);
+});
+setInterval(reload, 15_000);
+render();
+live.start({ after: data.seq });

@@ -1,0 +1,209 @@
+"""The pages around an experiment, on a store that was filled by hand: nothing is trained here."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.config import Settings
+from app.store import experiments, rounds, workers
+from app.store.database import Database
+from tests.browser.axe import violations
+from tests.browser.conftest import OpenPage, watched_pages
+from tests.browser.product import Product
+from tests.services import claim, look, record, serving, short_folder, submit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+CLIENTS = 4
+
+
+def played(number: int) -> Any:
+    """A round in which client k reaches (number + k) / 20, with what a method may report."""
+    accuracies = {str(k): (number + k) / 20 for k in range(CLIENTS)}
+    traces = {"alpha_mean": {str(k): 1 - number / 10 for k in range(CLIENTS)}, "weights": {"0": [0.25, 0.75]}}
+    mean = sum(accuracies.values()) / CLIENTS
+    return record(
+        number,
+        mean if number else None,
+        client_accuracy=accuracies if number else {},
+        cohort=list(range(CLIENTS)),
+        traces=traces if number else {},
+    )
+
+
+class Night:
+    """A server without a worker, and its store."""
+
+    def __init__(self, product: Product, store: Database) -> None:
+        self.product, self.store = product, store
+        self.finished = self.put("a finished one", 3, upto=3, tags=["night"])
+        self.failed = self.put("a failed one", 9, upto=1)
+        with store.write() as session:
+            experiments.fail(session, self.claim, "the well ran dry", "Traceback: nothing")
+        self.running = self.put("a running one", 9, upto=2)
+        self.queued = [submit(store, name=f"waiting {n}", algorithm={"name": "standalone"}) for n in (1, 2)]
+        with store.write() as session:
+            workers.register(session, name="w1", host="here", pid=7, device="cpu", slots=1)
+
+    def put(self, name: str, total: int, *, upto: int, tags: tuple[str, ...] | list[str] = ()) -> str:
+        made = submit(
+            self.store, name=name, rounds=total, clients=CLIENTS, tags=list(tags), models={"family": "tiny-3"}
+        )
+        held = claim(self.store, "w1", 3600)
+        assert held is not None
+        self.claim = held
+        for number in range(upto + 1):
+            self.advance(number)
+        return made
+
+    def advance(self, number: int) -> None:
+        with self.store.write() as session:
+            rounds.commit_round(session, self.claim, played(number), 3600)
+
+
+@pytest.fixture(scope="module")
+def night() -> Iterator[Night]:
+    with short_folder() as home:
+        settings = Settings(home=home, starter=False)
+        with serving(settings) as address:
+            store = Database(settings.database)
+            yield Night(Product(address), store)
+            store.close()
+
+
+@pytest.fixture
+def open_page(browser: "Browser", night: Night) -> Iterator[OpenPage]:
+    with watched_pages(browser, night.product) as open_at:
+        yield open_at
+
+
+def overflows(page: "Page") -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_is_accessible_and_fits(night: Night, open_page: OpenPage, theme: str) -> None:
+    experiment = f"/experiments/{night.finished}"
+    paths = (
+        "/",
+        "/experiments",
+        experiment,
+        "/new",
+        "/methods",
+        "/methods/compfl",
+        "/datasets",
+        "/workers",
+        "/settings",
+    )
+    for path in paths:
+        page = open_page(path, color_scheme=theme)
+        page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+        assert violations(page) == [], path
+        page.set_viewport_size({"width": 1280, "height": 800})
+        assert not overflows(page), path
+
+
+def test_the_overview_follows_a_running_experiment_to_its_end(night: Night, open_page: OpenPage) -> None:
+    page = open_page("/")
+    assert "the well ran dry" in page.inner_text("#failed")
+    assert [text.split("\t")[1] for text in page.locator("#queued tbody tr").all_inner_texts()] == [
+        "waiting 1",
+        "waiting 2",
+    ]
+    row = page.locator(f'#running li[data-id="{night.running}"]')
+    assert "2 / 9" in row.inner_text()
+    for number in range(3, 9):
+        night.advance(number)
+    page.wait_for_function(
+        "id => document.querySelector(`li[data-id='${id}']`)?.innerText.includes('8 / 9')", arg=night.running
+    )
+    assert row.locator(".accuracy").inner_text() == f"{100 * (8 + 1.5) / 20:.1f}"
+    night.advance(9)
+    page.locator(f'#finished tr[data-id="{night.running}"]').wait_for()
+    assert row.count() == 0
+
+
+def test_the_form_and_the_text_are_one_spec(night: Night, open_page: OpenPage) -> None:
+    page = open_page("/new?algorithm=fedprox", ignore=("422",))
+    ready = '#verdict[data-state="good"]'
+    page.wait_for_selector(ready)
+    page.get_by_label("clients", exact=False).first.fill("6")
+    page.wait_for_function("() => document.querySelector('#verdict').textContent.includes('of 6 clients')")
+    assert "clients: 6" in page.input_value("#spec")
+    page.fill("#spec", page.input_value("#spec").replace("clients: 6", "clients: 5"))
+    page.wait_for_function("() => document.querySelector('#field-clients').value === '5'")
+    page.wait_for_function("() => document.querySelector('#partition-map').heatmap.heat?.values.length === 5")
+    spec = night.product.client.post("/api/check", json={**example(page), "name": None}).json()["spec"]
+    counts = night.product.client.post("/api/partition", json=spec).json()["counts"]
+    assert page.evaluate("document.querySelector('#partition-map').heatmap.heat.values") == counts
+    page.locator("#partition-map summary").click()
+    assert page.locator("#partition-map tbody tr").count() == 5
+    page.wait_for_function("() => document.querySelector('#cost-bytes').textContent.endsWith('B')")
+    assert "roughly" in page.inner_text("#queue-it") or "about" in page.inner_text("#queue-it")
+    page.fill("#field-participation", "1.5")
+    page.wait_for_selector('#verdict[data-state="bad"]')
+    assert "1.5" in page.inner_text("#field-participation-error")
+    page.fill("#field-participation", "1")
+    page.wait_for_selector(ready)
+    page.select_option("#preset", "B")
+    page.wait_for_function("() => document.querySelector('#spec').value.includes('rounds: 1000')")
+    page.get_by_text("curl", exact=True).click()
+    page.wait_for_selector(ready)
+    assert page.inner_text("#expanded").startswith("curl -X POST")
+
+
+def example(page: "Page") -> Any:
+    script = "text => import('/static/vendor/js-yaml/js-yaml.esm.min.mjs').then(({load}) => load(text))"
+    return page.evaluate(script, page.input_value("#spec"))
+
+
+def test_the_list_is_narrowed_grouped_and_labelled(night: Night, open_page: OpenPage) -> None:
+    page = open_page("/experiments?sort=name&order=up")
+    names = page.locator("#experiments tbody .name-link")
+    assert names.all_inner_texts() == sorted(names.all_inner_texts())
+    page.select_option("#algorithm-filter", "standalone")
+    page.wait_for_function("() => document.querySelectorAll('#experiments tbody tr').length === 2")
+    assert "algorithm=standalone" in page.url
+    page.locator("#select-all").check()
+    page.fill("#tag-input", "later")
+    page.get_by_role("button", name="Add tag").click()
+    page.wait_for_function("() => document.querySelectorAll('#experiments tbody .tag').length === 2")
+    assert [look(night.store, key).tags for key in night.queued] == [["later"], ["later"]]
+    page.get_by_role("button", name="Cancel 2").click()
+    page.wait_for_function("() => document.querySelectorAll('.chip[data-state=cancelled]').length === 2")
+    page.select_option("#algorithm-filter", "")
+    page.locator("#group").check()
+    page.wait_for_function("() => document.querySelectorAll('#experiments tr.group').length === 2")
+    page.locator("#columns summary").click()
+    page.get_by_label("Seed").check()
+    page.reload()
+    assert page.locator('th[data-column="seed"]').count() == 1
+
+
+def test_an_experiment_shows_its_clients_groups_and_traces(night: Night, open_page: OpenPage) -> None:
+    page = open_page(f"/experiments/{night.finished}")
+    assert page.locator("#spread .box").count() == 3
+    heat = page.evaluate("document.querySelector('#client-rounds').heatmap.heat.values")
+    assert heat == [[(number + k) / 20 for number in (1, 2, 3)] for k in range(CLIENTS)]
+    charts = page.evaluate("Object.fromEntries(Object.entries(fedarena.charts).map(([k, c]) => [k, c.data]))")
+    assert charts["trace-alpha_mean"][0]["y"] == pytest.approx([0.9, 0.8, 0.7])
+    assert [line["y"] for line in charts["trace-weights"]] == [[0.25] * 3, [0.75] * 3]
+    assert len(charts["groups"]) == 3
+    page.locator("#partition-map").scroll_into_view_if_needed()
+    page.wait_for_function(f"() => document.querySelector('#partition-map').heatmap.heat?.values.length === {CLIENTS}")
+    page.locator("#labels summary").click()
+    page.fill("#label-name", "renamed")
+    page.fill("#label-tags", "night, best")
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_function("() => document.querySelector('h1').textContent === 'renamed'")
+    assert look(night.store, night.finished).tags == ["night", "best"]
+
+
+def test_a_method_has_formulas_and_a_price(open_page: OpenPage) -> None:
+    page = open_page("/methods/fedavg")
+    assert page.locator(".equations math").count() >= 3
+    page.wait_for_function("() => /B$/.test(document.querySelector('[data-cost=up]').textContent)")
