@@ -39,8 +39,9 @@ browser: dev ## Install a Chromium for the browser tests, where the user may
 chaos: dev ## Kill processes at random and check that nothing is lost (minutes)
 	@$(PYTEST) -m chaos $(ARGS)
 
-bench: dev ## Measure speed, as ratios
+bench: dev browser ## Measure speed: the engine as ratios, the dashboard in milliseconds
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/bench_engine.py $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python scripts/bench_dashboard.py
 
 screenshots: dev browser ## Take the pictures of the documentation anew
 	@$(BIN)/python scripts/screenshots.py $(ARGS)
