@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from app.comparison.curves import MeanCurve
 from app.comparison.palette import Style, method_style
@@ -57,7 +57,7 @@ def _matplotlib(lines: Sequence[MeanCurve], frame: Frame, kind: str) -> bytes:
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    settings = {
+    settings: Any = {  # its type lists every key there is
         "font.size": 8,
         "axes.linewidth": 0.6,
         "pdf.fonttype": 42,  # text stays text, as many publishers ask

@@ -93,9 +93,9 @@ def compare(samples: Sequence[Sample], reference: str | None = None) -> list[Pai
         if reference is None or reference in {one.label, other.label}
     ]
     pairs = [Pair(first=a.label, second=b.label, clients=over_clients(a, b), seeds=over_seeds(a, b)) for a, b in chosen]
-    for tests in ([pair.clients for pair in pairs], [pair.seeds for pair in pairs]):
-        for test, corrected in zip(tests, holm([test.p for test in tests]), strict=True):
-            test.p_holm = corrected
+    over = holm([pair.clients.p for pair in pairs]), holm([pair.seeds.p for pair in pairs])
+    for pair, clients, seeds in zip(pairs, *over, strict=True):
+        pair.clients.p_holm, pair.seeds.p_holm = clients, seeds
     return pairs
 
 

@@ -233,12 +233,13 @@ export class Price {
   }
 }
 
-/** Fields that take several values, the likeliest sweep first. */
+/** Fields that take several values within a method, the one with most values first. */
 export function sweptFields(experiments) {
   const specs = experiments.map((item) => flatten(item.spec));
   const fields = [...new Set(specs.flatMap((spec) => Object.keys(spec)))].filter((field) => !["name", "tags", "notes", "seed", "algorithm.name"].includes(field));
-  const counts = fields.map((field) => ({ field, count: new Set(specs.filter((spec) => field in spec).map((spec) => JSON.stringify(spec[field]))).size }));
-  return counts.filter(({ count }) => count > 1).sort((x, y) => y.count - x.count).map(({ field }) => field);
+  const count = (some, field) => new Set(some.filter((spec) => field in spec).map((spec) => JSON.stringify(spec[field]))).size;
+  const methods = [...Map.groupBy(specs, (spec) => spec["algorithm.name"]).values()];
+  return fields.filter((field) => methods.some((some) => count(some, field) > 1)).sort((x, y) => count(specs, y) - count(specs, x));
 }
 
 /** Best accuracy over a field of the spec, a line for each method with a band over its seeds. */
@@ -249,7 +250,7 @@ export class Sweep {
 
   /** @param {any[]} experiments @param {(item: any) => number|null} bestOf @param {(method: string) => {label: string, style: any}} lookOf */
   update(experiments, field, bestOf, lookOf) {
-    if (!field) return this.plot.empty("No field of the specs takes several values, so nothing was swept.");
+    if (!field) return this.plot.empty("No method was run with several values of a field, so nothing was swept.");
     const valueOf = (item) => flatten(item.spec)[field];
     const known = experiments.filter((item) => valueOf(item) !== undefined && bestOf(item) !== null);
     if (!known.length) return this.plot.empty("No round was tested yet.");

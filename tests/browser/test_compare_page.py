@@ -1,25 +1,81 @@
-"""The comparison groups seeds by method, measures cost to a target, and can be exported."""
+"""The comparison groups seeds, measures cost and significance, says what is unfair, and can be exported."""
 
 import csv
 import io
-import statistics
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.conftest import OpenPage
-from tests.browser.product import Product, small
+from app.config import Settings
+from app.pages import routes
+from app.store import rounds
+from app.store.database import Database
+from engine.records import RoundRecord, cost_to_target
+from engine.spec import ExperimentSpec
+from tests.browser.axe import violations
+from tests.browser.conftest import OpenPage, watched_pages
+from tests.browser.filled import SPEC, advance, put, run
+from tests.browser.product import Product
+from tests.services import serving, short_folder
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = pytest.mark.browser
 
-METHODS = ("fedavg", "standalone")
+SEEDS = (42, 43)
+METHODS = {"fedarc": "FedARC", "pfedes": "pFedES", "standalone": "Standalone", "fedavg": "FedAvg"}
 
 
-def address(finished: dict[str, str], **more: str) -> str:
-    return f"/compare?ids={','.join(finished.values())}" + "".join(f"&{key}={value}" for key, value in more.items())
+@dataclass
+class Filled:
+    """A served store with finished experiments, by what they are for."""
+
+    product: Product
+    store: Database
+    ids: dict[str, list[str]]
+
+    def address(self, *names: str, **more: str) -> str:
+        ids = ",".join(key for name in names for key in self.ids[name])
+        return f"/compare?ids={ids}" + "".join(f"&{key}={value}" for key, value in more.items())
+
+    def rounds(self, name: str, place: int = 0) -> list[RoundRecord]:
+        with self.store.read() as session:
+            return [RoundRecord(**item) for item in rounds.after(session, self.ids[name][place])]
+
+
+@pytest.fixture(scope="module")
+def filled() -> Iterator[Filled]:
+    with short_folder() as home:
+        settings = Settings(home=home, starter=False)
+        with serving(settings) as address:
+            store = Database(settings.database)
+            ids = {
+                name: [put(store, algorithm={"name": name}, seed=seed, name=f"{name}-{seed}") for seed in SEEDS]
+                for name in METHODS
+            }
+            for lr in (0.01, 0.02, 0.1):
+                training = {**SPEC["training"], "lr": lr}
+                ids[f"lr {lr}"] = [put(store, seed=seed, training=training) for seed in SEEDS]
+            ids["other"] = [put(store, partition={"name": "iid"}, rounds=4)]
+            long = [run(ExperimentSpec.parse({**SPEC, "rounds": 3, "clients": 2}).canonical())[-1]]
+            history = [
+                RoundRecord(**{**long[0].model_dump(), "round": n, "accuracy": 0.2 + 0.6 * (n / 900)})
+                for n in range(901)
+            ]
+            ids["long"] = [put(store, history, rounds=900, seed=seed, clients=2) for seed in SEEDS]
+            yield Filled(Product(address), store, ids)
+            store.close()
+
+
+@pytest.fixture
+def open_page(browser: "Browser", filled: Filled) -> Iterator[OpenPage]:
+    with watched_pages(browser, filled.product) as open_at:
+        yield open_at
 
 
 def line(page: "Page", label: str, chart: str = "accuracy") -> dict[str, Any]:
@@ -27,118 +83,198 @@ def line(page: "Page", label: str, chart: str = "accuracy") -> dict[str, Any]:
     return next(item for item in lines if item["label"] == label)
 
 
-def test_seeds_of_a_method_become_one_line_with_a_band(
-    finished: dict[str, str], product: Product, open_page: OpenPage
-) -> None:
-    page = open_page(address(finished))
-    for method, label in zip(METHODS, ("FedAvg", "Standalone"), strict=True):
-        runs = [product.rounds(finished[f"{method}-{seed}"])[1:] for seed in (42, 43)]
-        pairs = [(a["accuracy"], b["accuracy"]) for a, b in zip(*runs, strict=True)]
-        shown = line(page, label)
-        assert shown["x"] == [record["round"] for record in runs[0]]
-        assert shown["y"] == pytest.approx([statistics.mean(pair) for pair in pairs])
-        spread = [high - mean for high, mean in zip(shown["high"], shown["y"], strict=True)]
-        assert spread == pytest.approx([statistics.stdev(pair) for pair in pairs])
+def exported(page: "Page", where: str, kind: str) -> bytes:
+    with page.expect_download() as waiting:
+        page.locator(where).get_by_role("button", name=kind, exact=True).click()
+    return waiting.value.path().read_bytes()
 
 
-def test_the_axis_can_be_bytes_and_the_address_remembers_it(
-    finished: dict[str, str], product: Product, open_page: OpenPage
+def sheet(content: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(content.decode())))
+
+
+def cell(page: "Page", method: str, column: str) -> str:
+    heads = page.locator("#table thead th").all_inner_texts()
+    row: Locator = page.locator("#table tbody tr", has=page.get_by_text(method, exact=True))
+    return row.locator("th, td").all_inner_texts()[heads.index(column)]
+
+
+def test_seeds_become_a_line_with_a_band_over_any_axis_and_the_address_remembers_it(
+    filled: Filled, open_page: OpenPage
 ) -> None:
-    page = open_page(address(finished))
+    page = open_page(filled.address(*METHODS))
+    runs = [filled.rounds("fedavg", place)[1:] for place in (0, 1)]
+    pairs = [(a.accuracy or 0, b.accuracy or 0) for a, b in zip(*runs, strict=True)]
+    shown = line(page, "FedAvg")
+    assert shown["x"] == [record.round for record in runs[0]]
+    assert shown["y"] == pytest.approx([fmean(pair) for pair in pairs])
+    spread = [high - mean for high, mean in zip(shown["high"], shown["y"], strict=True)]
+    assert spread == pytest.approx([stdev(pair) for pair in pairs])
+    assert "FedARC leads with" in page.inner_text("#verdict")
+    assert page.locator('[data-figure="fair"]').inner_text().splitlines()[1] == "Like with like"
     page.get_by_label("Bytes", exact=True).check()
-    assert "x=bytes" in page.url
-    records = product.rounds(finished["fedavg-42"])
-    total = 0
-    sums = [total := total + record["bytes_up"] + record["bytes_down"] for record in records]
-    assert line(page, "FedAvg")["x"] == sums[1:]
+    page.get_by_label("log x").check()
+    page.select_option("#smooth", "5")
+    page.locator("#accuracy .end-label", has_text="pFedES").click()
     page.reload()
     assert page.evaluate("window.fedarena.charts.accuracy.quantities[0]") == "bytes"
+    assert page.evaluate("window.fedarena.charts.accuracy.log") == [True, False]
+    assert len(page.evaluate("window.fedarena.charts.accuracy.hidden")) == 1
+    total = sum(record.bytes_up + record.bytes_down for record in runs[0])
+    shown = line(page, "FedAvg")
+    assert shown["x"][-1] == total
+    assert shown["y"][-1] == pytest.approx(fmean(fmean(pair) for pair in pairs[-5:]))
+    level = line(page, "Standalone")
+    assert level["x"] == [min(line(page, "pFedES")["x"]), total]
+    assert level["y"][0] == level["y"][1]
 
 
-def test_a_target_gives_rounds_and_bytes_until_it_is_reached(
-    finished: dict[str, str], product: Product, open_page: OpenPage
+def test_a_target_gives_the_cost_of_the_records_and_says_when_nobody_reaches_it(
+    filled: Filled, open_page: OpenPage
 ) -> None:
-    runs = [product.rounds(finished[f"fedavg-{seed}"]) for seed in (42, 43)]
-    target = min(max(record["accuracy"] for record in run[1:]) for run in runs) - 0.001
-    expected = statistics.mean(
-        next(record["round"] for record in run[1:] if record["accuracy"] >= target) for run in runs
-    )
-    page = open_page(address(finished))
-    page.fill("#target", f"{100 * target:.4f}")
-    assert page.evaluate("window.fedarena.charts.accuracy.target") == pytest.approx(target, abs=1e-6)
-    row = page.locator("#table tbody tr", has_text="FedAvg").inner_text().split("\t")
-    heads = page.locator("#table thead th").all_inner_texts()
-    cell = row[heads.index("Rounds to target")]
-    assert float(cell.split(" ")[0]) == pytest.approx(expected, abs=0.05)
-    assert "target=" in page.url
+    page = open_page(filled.address("fedarc", "fedavg", target="80"))
+    costs = [cost_to_target(filled.rounds("fedarc", place), 0.8) for place in (0, 1)]
+    reached = [cost.rounds for cost in costs if cost.rounds is not None]
+    assert len(reached) == 2
+    assert cell(page, "FedARC", "Rounds to target").split(" ")[0] == f"{fmean(reached):g}"
+    rows = sheet(exported(page, ".panel:has(#table)", "CSV"))
+    arc = dict(zip(rows[0], next(row for row in rows if row[0] == "FedARC"), strict=True))
+    assert float(arc["Communication to target mean"]) == pytest.approx(fmean(cost.bytes or 0 for cost in costs))
+    assert float(arc["FLOPs to target mean"]) == pytest.approx(fmean(cost.flops or 0 for cost in costs))
+    page.fill("#target", "100")
+    assert cell(page, "FedAvg", "Rounds to target") == "not reached"
+    assert "target=100" in page.url
 
 
-def test_a_target_nobody_reaches_says_so(finished: dict[str, str], open_page: OpenPage) -> None:
-    page = open_page(address({"one": finished["standalone-42"]}, target="100"))
-    reached = page.evaluate("Math.max(...window.fedarena.charts.accuracy.data[0].y) >= 1")
-    assert ("not reached" in page.inner_text("#table")) != reached
-
-
-def test_the_chart_is_exported_as_csv_svg_and_png(finished: dict[str, str], open_page: OpenPage) -> None:
-    page = open_page(address(finished))
-    files = {}
-    for kind in ("CSV", "SVG", "PNG"):
-        with page.expect_download() as waiting:
-            page.locator("#accuracy").get_by_role("button", name=kind).click()
-        assert waiting.value.suggested_filename == f"compare-accuracy-by-round.{kind.lower()}"
-        files[kind] = waiting.value.path().read_bytes()
-    rows = list(csv.reader(io.StringIO(files["CSV"].decode())))
-    assert rows[0][:2] == ["round", "FedAvg"]
-    assert [float(row[1]) for row in rows[1:]] == pytest.approx(line(page, "FedAvg")["y"])
-    assert files["SVG"].startswith(b"<svg")
-    assert b"Accuracy (%)" in files["SVG"]
-    assert files["PNG"].startswith(b"\x89PNG")
-
-
-def test_the_table_is_copied_as_markdown_and_latex(finished: dict[str, str], open_page: OpenPage) -> None:
-    page = open_page(address(finished))
-    page.get_by_role("button", name="Copy Markdown").click()
+def test_every_chart_and_table_is_exported(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page(filled.address(*METHODS, open="boxes,wins,price"))
+    page.wait_for_function("() => ['boxes', 'wins', 'scatter', 'price'].every(n => window.fedarena.charts[n]?.drawn())")
+    for where in ("#accuracy", "#loss", "#boxes", "#wins", "#scatter", "#price"):
+        assert b"<svg" in exported(page, where, "SVG")[:200], where
+        assert exported(page, where, "PNG").startswith(b"\x89PNG"), where
+        assert len(sheet(exported(page, where, "CSV"))) > 2, where
+    assert b"#a3680d" in exported(page, "#boxes", "SVG")
+    drawn = sheet(exported(page, "#accuracy", "CSV"))
+    place = drawn[0].index("FedAvg")
+    assert [float(row[place]) for row in drawn[1:]] == pytest.approx(line(page, "FedAvg")["y"])
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="PGF").click()
+    assert "\\addlegendentry{FedARC}" in waiting.value.path().read_text()
+    page.locator("#table-markdown").click()
     page.wait_for_function("() => document.querySelector('#table-markdown').textContent === 'Copied'")
-    assert page.evaluate("navigator.clipboard.readText()").startswith("| Method | Seeds | Best accuracy (%) |")
-    page.get_by_role("button", name="Copy LaTeX").click()
+    text = page.evaluate("navigator.clipboard.readText()")
+    assert text.startswith("| Method | Seeds | Best accuracy (%) |")
+    assert "| FedARC | 2 | **" in text
+    page.locator("#table-latex").click()
     page.wait_for_function("() => document.querySelector('#table-latex').textContent === 'Copied'")
     text = page.evaluate("navigator.clipboard.readText()")
-    assert "\\toprule" in text
-    assert "$\\pm$" in text
+    assert all(part in text for part in ("\\toprule", "$\\pm$", "\\textbf{"))
 
 
-def test_like_with_like_is_told_from_an_unfair_comparison(
-    finished: dict[str, str], product: Product, open_page: OpenPage
-) -> None:
-    page = open_page(address(finished))
-    assert page.locator("#fair").is_visible()
-    other = product.submit(small("other data", partition={"name": "iid"}, rounds=4))
-    product.wait(other)
-    page = open_page(address({"a": finished["standalone-42"], "b": other}))
+def test_clients_wins_and_significance_tell_the_same_story(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page(filled.address("fedarc", "fedavg", open="boxes,wins,significance"))
+    page.wait_for_function("() => ['boxes', 'wins'].every(n => window.fedarena.charts[n]?.drawn())")
+    ends = {name: [filled.rounds(name, place)[-1].client_accuracy for place in (0, 1)] for name in ("fedarc", "fedavg")}
+    boxes = page.evaluate("window.fedarena.charts.boxes.data()")
+    shown = {(row[1], row[2]): row[3] for row in boxes[1:] if row[0] == "FedAvg"}
+    assert shown == {(s, k): v for s, one in zip(SEEDS, ends["fedavg"], strict=True) for k, v in one.items()}
+    wins = sum(a[k] > b[k] for a, b in zip(ends["fedarc"], ends["fedavg"], strict=True) for k in a)
+    assert f"FedARC is better on {wins} of 20 clients" in page.inner_text("#wins-text")
+    page.wait_for_selector("#significance tbody tr")
+    row = page.locator("#significance tbody tr").first.locator("th, td").all_inner_texts()
+    assert row[:4] == ["FedARC", "FedAvg", "20", str(wins)]
+    page.select_option("#view-wins [data-moment]", "best")
+    assert "at=best" in page.url
+
+
+def test_a_sweep_has_a_point_for_each_value(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page(filled.address("lr 0.01", "lr 0.02", "lr 0.1", open="sweep"))
+    page.wait_for_function("() => window.fedarena.charts.sweep?.drawn()")
+    rows = page.evaluate("window.fedarena.charts.sweep.data()")
+    assert rows[0] == ["method", "training.lr", "best accuracy", "std", "runs"]
+    assert [(row[1], row[4]) for row in rows[1:]] == [("0.01", 2), ("0.02", 2), ("0.1", 2)]
+    assert page.locator("#unfair").is_hidden()
+    assert "Swept for every method: training.lr: 0.01, 0.02, 0.1" in page.inner_text("#notes")
+    page.select_option("#by", "algorithm.name")
+    assert len(page.evaluate("window.fedarena.charts.accuracy.data")) == 1
+    assert cell(page, "FedAvg", "Seeds") == "6"
+
+
+def test_an_unfair_comparison_says_what_differs(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page(filled.address("standalone", "other"))
     warning = page.inner_text("#unfair")
     assert "partition.name: pathological, iid" in warning
-    assert "rounds: 8, 4" in warning
-    assert "rounds" in page.inner_text("#differences")
+    assert "rounds: 40, 4" in warning
+    assert page.locator("#differences thead th").all_inner_texts()[:2] == ["Method", "partition.name"]
+    page = open_page(filled.address("standalone", "fedavg"))
+    assert page.locator("#unfair").is_hidden()
+    assert page.locator("#notes li").count() == 0
 
 
-def test_experiments_are_added_and_removed_in_place(finished: dict[str, str], open_page: OpenPage) -> None:
-    page = open_page(f"/compare?ids={finished['fedavg-42']}")
+def test_a_long_comparison_is_thinned_and_keeps_its_numbers(
+    filled: Filled, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "MOST_POINTS", 600)
+    page = open_page(filled.address("long", target="70"))
+    shown = line(page, "FedAvg")
+    assert 100 <= len(shown["x"]) <= 300
+    assert shown["y"][-1] == pytest.approx(0.8)
+    expected = cost_to_target(filled.rounds("long"), 0.7)
+    page.wait_for_function("n => document.querySelector('#table').innerText.includes(n)", arg=f"{expected.rounds} ± 0")
+
+
+def test_zoom_and_hidden_lines_survive_the_growth_of_a_curve(filled: Filled, open_page: OpenPage) -> None:
+    history = run(ExperimentSpec.parse({**SPEC, "algorithm": {"name": "compfl"}}).canonical())
+    growing = put(filled.store, history, upto=5, algorithm={"name": "compfl"})
+    page = open_page(filled.address("fedarc", "fedavg") + f",{growing}")
+    page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+    page.locator("#accuracy .end-label", has_text="FedAvg").click()
+    box = page.locator("#accuracy .u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 100, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 400, box["y"] + 120, steps=4)
+    page.mouse.up()
+    zoom = page.evaluate("window.fedarena.charts.accuracy.zoom")
+    hidden = page.evaluate("window.fedarena.charts.accuracy.hidden")
+    assert zoom is not None
+    for record in history[6:9]:
+        advance(filled.store, growing, record)
+    page.wait_for_function("() => window.fedarena.charts.accuracy.data[2].y.length === 8")
+    assert line(page, "CompFL")["y"] == [record.accuracy for record in history[1:9]]
+    assert page.evaluate("window.fedarena.charts.accuracy.zoom") == zoom
+    assert page.evaluate("window.fedarena.charts.accuracy.hidden") == hidden
+    assert "hide=FedAvg" in page.url
+    assert "zoom=" in page.url
+
+
+def test_experiments_are_added_and_removed_in_place(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page(f"/compare?ids={filled.ids['fedavg'][0]}")
     page.get_by_text("Add experiments", exact=True).click()
     page.fill("#add-search", "standalone-43")
     page.locator("#candidates .candidate", has_text="standalone-43").click()
     page.wait_for_function("() => window.fedarena.charts.accuracy.data.length === 2")
-    assert finished["standalone-43"] in page.url
+    assert filled.ids["standalone"][1] in page.url
     page.get_by_role("button", name="Remove fedavg-42").click()
     assert [item["label"] for item in page.evaluate("window.fedarena.charts.accuracy.data")] == ["Standalone"]
 
 
-def test_the_comparison_grows_live(product: Product, open_page: OpenPage) -> None:
-    experiment = product.submit(small("compared live", rounds=30))
-    page = open_page(f"/compare?ids={experiment}")
-    page.wait_for_function("() => window.fedarena.charts.accuracy.data[0]?.y.length >= 30")
-    product.wait(experiment)
-    records = product.rounds(experiment)[1:]
-    assert line(page, "FedAvg")["y"] == [record["accuracy"] for record in records]
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_can_read_it(filled: Filled, open_page: OpenPage, scheme: str) -> None:
+    page = open_page(filled.address(*METHODS, open="boxes,wins,price,significance", target="80"), color_scheme=scheme)
+    page.wait_for_function("() => ['boxes', 'wins', 'price'].every(n => window.fedarena.charts[n]?.drawn())")
+    page.wait_for_selector("#significance tbody tr")
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert violations(open_page("/compare", color_scheme=scheme)) == []
+
+
+def test_the_measure_of_readability_finds_what_cannot_be_read(open_page: OpenPage) -> None:
+    page = open_page("/compare")
+    page.evaluate("document.querySelector('#empty h2').style.color = '#eeeeee'")
+    page.evaluate("document.querySelector('#empty').append(document.createElement('button'))")
+    found = violations(page)
+    assert {line.split(": ")[1] for line in found} == {"color-contrast", "button-name"}, json.dumps(found)
 
 
 def test_an_empty_comparison_tells_the_next_step(open_page: OpenPage) -> None:

@@ -284,7 +284,7 @@ function render() {
   rows.sort((a, b) => (b.numbers.best.mean ?? -1) - (a.numbers.best.mean ?? -1));
   renderTable(rows);
   const fair = renderDifferences();
-  renderVerdict(rows);
+  renderVerdict(rows, fair);
   renderFigures(rows, fair);
   renderMembers();
   renderControls();
@@ -292,7 +292,7 @@ function render() {
 }
 
 /** The answer in one sentence. */
-function renderVerdict(rows) {
+function renderVerdict(rows, { warnings }) {
   const ranked = rows.filter((row) => row.numbers.best.mean !== null);
   const running = [...experiments.values()].filter((item) => ["queued", "running", "paused", "cancelling"].includes(item.state)).length;
   const parts = [];
@@ -304,6 +304,7 @@ function renderVerdict(rows) {
     parts.push(`${ranked[0].group.label} reaches ${percent(ranked[0].numbers.best.mean)}`);
   }
   parts.push(running ? `${running} of ${experiments.size} ${experiments.size === 1 ? "experiment" : "experiments"} ${running === 1 ? "is" : "are"} not finished` : `${experiments.size === 1 ? "the experiment has" : `${experiments.size === 2 ? "both" : `all ${experiments.size}`} experiments have`} ended`);
+  if (warnings.length) parts.push("but they are not like with like");
   if (parts.length === 1) parts[0] = `${parts[0][0].toUpperCase()}${parts[0].slice(1)}`; // a method keeps its own spelling
   setText(one("#verdict"), `${parts.join("; ")}.`);
 }
@@ -325,14 +326,15 @@ function renderFigures(rows, { warnings, notes, alone }) {
   figure("lead", second ? `${(100 * (first.numbers.best.mean - second.numbers.best.mean)).toFixed(2)} points` : NONE, second ? `ahead of ${second.group.label}` : "nobody to compare with");
   for (const [name, key, format] of [["bytes", "targetBytes", formatBytes], ["flops", "targetFlops", formatFlops]]) {
     const column = state.target === null ? name : key;
-    const known = rows.filter((row) => row.numbers[column].mean !== null);
+    // that Standalone sends nothing is no news
+    const known = rows.filter((row) => row.numbers[column].mean);
     const least = known.reduce((low, row) => (low === null || row.numbers[column].mean < low.numbers[column].mean ? row : low), null);
     if (state.target !== null) figure(name, least ? format(least.numbers[column].mean) : "not reached", least ? `${least.group.label}, least to ${percent(state.target)}` : `nobody reaches ${percent(state.target)}`);
     else figure(name, first ? format(first.numbers[column].mean) : NONE, first && least ? (least === first ? `${first.group.label}, the least of all` : `${first.group.label}; least: ${least.group.label} ${format(least.numbers[column].mean)}`) : "");
   }
   if (alone) figure("fair", NONE, "one group only");
   else if (warnings.length) figure("fair", "Not like with like", `${warnings.length} ${warnings.length === 1 ? "difference" : "differences"}, named above`, "unfair");
-  else figure("fair", "Like with like", notes.length ? "with remarks, see the differences below" : "same data, clients, models, budget", "fair");
+  else figure("fair", "Like with like", notes.length ? "with remarks, see below" : "same data, models and budget", "fair");
 }
 
 // Choices that depend on what is compared.
