@@ -52,6 +52,9 @@ export const api = {
   rounds: (id, after = -1) => call(`/api/experiments/${encodeURIComponent(id)}/rounds${query({ after })}`),
   columns: (ids, fields) => call(`/api/rounds${query({ experiments: ids.join(","), fields: fields.join(",") })}`),
   cancel: (id) => post(`/api/experiments/${encodeURIComponent(id)}/cancel`, {}),
+  artifacts: (id) => call(`/api/experiments/${encodeURIComponent(id)}/artifacts`),
+  want: (id, kind, parameters = {}) => post(`/api/experiments/${encodeURIComponent(id)}/artifacts`, { kind, parameters }),
+  document: (path) => call(path),
   catalog: () => call("/api/catalog"),
   check: (spec, signal) => post("/api/check", spec, {}, signal),
   /** The key makes a repeated click or a repeated request harmless. */

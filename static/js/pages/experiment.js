@@ -1,6 +1,7 @@
 // One experiment: how it learns and what it costs, live.
 
 import { api } from "../api.js";
+import { showArtifacts } from "../artifacts.js";
 import { Chart } from "../chart.js";
 import { methodStyle, methodTitle } from "../colours.js";
 import { ACTIVE, fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
@@ -230,4 +231,5 @@ for (const radio of document.querySelectorAll('input[name="client-order"]')) {
 for (const record of data.rounds) take(record);
 renderSpec();
 render();
+showArtifacts(experiment.state);
 live.start({ after: data.seq, experiments: [id] });
