@@ -114,6 +114,11 @@ def run(
     precision: Precision = None,
     compile: Compile = None,
     stacked: Stacked = None,
+    weights: Annotated[
+        list[Path] | None, typer.Option("--weights", help="A weights file that models.pretrained names; repeatable")
+    ] = None,
+    features: Annotated[Path | None, typer.Option("--features", help="Write features and their t-SNE here")] = None,
+    save_weights: Annotated[Path | None, typer.Option("--save-weights", help="Write the trained networks here")] = None,
 ) -> None:
     """Run a spec here and now, without any service. With --out, a run that was killed goes on where it stopped."""
     settings = _settings(device=device, precision=precision, compile=compile, stacked=stacked, threads=threads)
@@ -125,7 +130,8 @@ def run(
     from engine.spec import SpecError
 
     try:
-        catalogue.check(spec, settings.data_root)
+        shelf = _shelf(weights or [])
+        catalogue.check(spec, settings.data_root, shelf.__getitem__)
     except SpecError as error:
         _refuse_spec(error.problems)
     records: list[RoundRecord] = []
@@ -134,6 +140,7 @@ def run(
         "data_root": settings.data_root,
         "threads": settings.threads or os.cpu_count() or 1,
         **settings.compute,
+        "weights": shelf.__getitem__,
     }
     try:
         if out_dir is None:
@@ -162,6 +169,10 @@ def run(
             code = INTERRUPTED
     if out_dir is not None:
         _write_result(out_dir, spec, job, records)
+    if code == OK:
+        for kind, target in (("features", features), ("weights", save_weights)):
+            if target is not None:
+                _write_artifact(job, kind, target)
     _summary(spec, records, out_dir)
     raise typer.Exit(code)
 
@@ -337,6 +348,47 @@ def watch(
 
 
 @app.command()
+def artifact(
+    experiment: Annotated[str, typer.Argument(help="The experiment's id", metavar="ID")],
+    kind: Annotated[str, typer.Argument(help="features, pictures or weights", metavar="KIND")],
+    target: Annotated[Path | None, typer.Option("--out", help="File to write; default: its own name, here")] = None,
+    settings_: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter, such as samples=20; repeatable", metavar="KEY=VALUE")
+    ] = None,
+    address: Address = "",
+) -> None:
+    """Let a worker make an artifact of a finished experiment, wait for it and download it."""
+    import time
+
+    import yaml
+
+    from app.client import ApiError
+
+    parameters: dict[str, Any] = {}
+    for given in settings_ or []:
+        key, equals, value = given.partition("=")
+        if not equals:
+            _refuse(f"--set takes KEY=VALUE, but got {given!r}")
+        parameters[key] = yaml.safe_load(value)
+    with _client(address) as client:
+        try:
+            found = _ask(client.want, experiment, kind, parameters)
+            while found["state"] in {"wanted", "running"}:
+                time.sleep(1)
+                found = _ask(client.artifact, found["id"])
+            if found["state"] == "failed":
+                err.print(escape(found["error"]), highlight=False, soft_wrap=True)
+                raise typer.Exit(FAILED)
+            target = target or Path(found["name"])
+            target.write_bytes(_ask(client.artifact_file, found["id"]))
+        except ApiError as error:
+            _refuse_errors(error.errors)
+        except OSError as error:
+            _refuse(f"cannot write {target}: {error.strerror}")
+    out.print(f"{target}  sha256 {found['sha256']}", highlight=False, soft_wrap=True)
+
+
+@app.command()
 def catalog(as_json: Annotated[bool, typer.Option("--json", help="Everything, for programs")] = False) -> None:
     """List algorithms, data sets, partitions and model families."""
     settings = _settings()
@@ -470,6 +522,37 @@ def _watch(client: "FedArena", experiment: str) -> int:
     except Unreachable as error:
         err.print(escape(str(error)), highlight=False, soft_wrap=True)
     return FAILED
+
+
+def _shelf(files: list[Path]) -> dict[str, bytes]:
+    """Weights files by their checksum."""
+    import hashlib
+
+    shelf = {}
+    for file in files:
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            _refuse(f"cannot read {file}: {error.strerror}")
+        shelf[hashlib.sha256(content).hexdigest()] = content
+    return shelf
+
+
+def _write_artifact(run: "Run", kind: str, target: Path) -> None:
+    """The first file under the name given, further ones beside it."""
+    import hashlib
+
+    from engine.artifacts import parse_request
+
+    try:
+        for number, file in enumerate(parse_request(run.spec, kind, {}).make(run)):
+            place = target if number == 0 else target.with_suffix(Path(file.name).suffix)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(file.content)
+            out.print(f"{place}  sha256 {hashlib.sha256(file.content).hexdigest()}", highlight=False, soft_wrap=True)
+    except (OSError, ValueError) as error:
+        err.print(f"no {kind}: {escape(str(error))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(FAILED) from None
 
 
 def _write_result(folder: Path, spec: "ExperimentSpec", job: "Run", records: "list[RoundRecord]") -> None:

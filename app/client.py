@@ -77,6 +77,18 @@ class FedArena:
     def cancel(self, experiment: str) -> dict[str, Any]:
         return self._call("POST", f"/api/experiments/{experiment}/cancel")
 
+    def want(self, experiment: str, kind: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for an artifact of a finished experiment; the same wish again gives the same one."""
+        body = {"kind": kind, "parameters": dict(parameters)}
+        return self._call("POST", f"/api/experiments/{experiment}/artifacts", json=body)
+
+    def artifact(self, artifact: str) -> dict[str, Any]:
+        return self._call("GET", f"/api/artifacts/{artifact}")
+
+    def artifact_file(self, artifact: str) -> bytes:
+        """Its content, once it is ready."""
+        return self._answer("GET", f"/api/artifacts/{artifact}/file").content
+
     def check(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """The complete spec and its fingerprint; nothing is stored."""
         return self._call("POST", "/api/check", json=dict(spec))
@@ -180,14 +192,17 @@ class FedArena:
                 return
 
     def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        found: dict[str, Any] = self._answer(method, path, **options).json()
+        return found
+
+    def _answer(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             answer = self._http.request(method, path, **options)
         except httpx.TransportError as error:
             raise Unreachable(f"nobody answers at {self.address}; start it with: fedarena serve") from error
         if answer.status_code >= 400:
             raise _refused(answer)
-        found: dict[str, Any] = answer.json()
-        return found
+        return answer
 
 
 def _document(document: Mapping[str, Any] | str, headers: dict[str, str]) -> dict[str, Any]:

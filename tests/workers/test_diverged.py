@@ -14,8 +14,8 @@ from workers.job import run_next
 def test_a_run_that_diverges_names_round_and_client_and_keeps_the_rounds_before(
     settings: Settings, sqlite_database: Database
 ) -> None:
-    # every step multiplies the weights by 1 - lr·decay = -2, so they overflow after a few rounds
-    training = {"epochs": 1, "batch_size": 64, "lr": 3.0, "momentum": 0.0, "weight_decay": 1.0, "clip": None}
+    # every step multiplies the weights by 1 - lr·decay = -1.4 until they overflow
+    training = {"epochs": 1, "batch_size": 128, "lr": 2.4, "momentum": 0.0, "weight_decay": 1.0, "clip": None}
     key = submit(
         sqlite_database,
         algorithm={"name": "standalone"},

@@ -1,6 +1,7 @@
 // One experiment: how it learns and what it costs, live.
 
 import { api } from "../api.js";
+import { showArtifacts } from "../artifacts.js";
 import { boxplot } from "../boxplot.js";
 import { Chart } from "../chart.js";
 import { methodStyle, methodTitle } from "../colours.js";
@@ -367,4 +368,5 @@ looked.observe(one("#partition-map"));
 for (const record of data.rounds) take(record);
 renderSpec();
 render();
+showArtifacts(experiment.state);
 live.start({ after: data.seq, experiments: [id] });
