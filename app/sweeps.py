@@ -92,9 +92,9 @@ class SweepSpec(Frozen):
     def _range(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        first, count = value.get("from"), value.get("count")
-        if set(value) != {"from", "count"} or not all(type(part) is int for part in (first, count)):
+        if set(value) != {"from", "count"} or not all(type(part) is int for part in value.values()):
             raise ValueError(f"a range of seeds is written {{from: 42, count: 3}}, but got {value!r}")
+        first, count = value["from"], value["count"]
         if not 1 <= count <= MOST_EXPERIMENTS:
             raise ValueError(f"count must be 1 to {MOST_EXPERIMENTS}, but got {count}")
         return tuple(range(first, first + count))
@@ -143,8 +143,8 @@ class SweepSpec(Frozen):
         try:
             found = cls.model_validate(_plain(data))
         except ValidationError as error:
-            problems = (explain(item, "a sweep") for item in error.errors(include_url=False))
-            raise SpecError(tuple(itertools.islice(problems, MOST_PROBLEMS))) from None
+            told = error.errors(include_url=False)[:MOST_PROBLEMS]
+            raise SpecError(tuple(explain(item, "a sweep") for item in told)) from None
         problems = tuple(_contradictions(found))
         if problems:
             raise SpecError(problems)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 from sqlmodel import Session, col
 
 from app.store import experiments
@@ -182,7 +182,7 @@ def _text(cell: Mapping[str, Any]) -> str:
     return json.dumps(cell, sort_keys=True)
 
 
-Standing = Row[tuple[str, State, int, int]]
+Standing = tuple[str, State, int, int]
 """id, state, rounds, next_round."""
 
 
@@ -195,14 +195,14 @@ def standings(session: Session, sweeps: Sequence[Sweep]) -> dict[str, list[Stand
     query = select(col(Experiment.sweep), col(Experiment.retry_of), *chosen).where(
         col(Experiment.sweep).in_(list(own)), there
     )
-    for sweep, retry_of, *values in session.execute(query):
-        own[sweep][values[0]] = values  # type: ignore[assignment]
-        repeated[sweep].add(retry_of)
+    for key, retry_of, experiment, state, rounds, next_round in session.execute(query):
+        own[key][experiment] = (experiment, state, rounds, next_round)
+        repeated[key].add(retry_of)
     wanted = list({entry["experiment"] for sweep in sweeps for entry in sweep.reused})
     others: dict[str, Standing] = {}
     for start in range(0, len(wanted), CHUNK):
         found = session.execute(select(*chosen).where(col(Experiment.id).in_(wanted[start : start + CHUNK]), there))
-        others.update({row[0]: row for row in found})
+        others.update({row[0]: (row[0], row[1], row[2], row[3]) for row in found})
     answer = {}
     for sweep in sweeps:
         rows = dict(own[sweep.id])

@@ -1,12 +1,13 @@
 """The document of a sweep: what it asks for, in which order, and what is refused."""
 
+import re
 from typing import Any
 
 import pytest
 
 from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan, read_yaml
 from engine.spec import SpecError
-from tests.services import SPEC
+from tests.services import ROOT, SPEC
 
 BASE = {key: value for key, value in SPEC.items() if key not in {"name", "seed"}}
 
@@ -208,3 +209,21 @@ def test_the_document_can_be_submitted_again_as_it_was_kept() -> None:
         "window_to": 360,
         "stop": {"target": 0.9},
     }
+
+
+def test_every_sweep_of_the_documentation_can_be_read() -> None:
+    page = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    texts = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    texts += [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "results").glob("*.yaml")]
+    whole = [text for text in texts if re.search(r"^base:", text, re.MULTILINE)]
+    assert len(whole) >= 4
+    for text in whole:
+        sweep = SweepSpec.from_text(text)
+        missing = {item.problem.field for item in make_plan(sweep, None).refused}
+        assert missing <= {"dataset.name"}, text  # published data need not be here
+
+
+def test_every_field_of_the_document_is_explained() -> None:
+    page = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    names = [field.alias or name for name, field in SweepSpec.model_fields.items()]
+    assert [name for name in names if f"| `{name}` |" not in page] == []

@@ -29,8 +29,7 @@ function row(sweep) {
     ),
     h("td", {}, stateChip(sweep.state)),
     h("td", { class: "muted swept", title: sweep.paths.join(", ") }, `${sweep.paths.join(", ") || "–"} · ${sweep.seeds.length} ${sweep.seeds.length === 1 ? "seed" : "seeds"}`),
-    h("td", { class: "num right", title: sweep.reused ? `${sweep.reused} were there already` : "" }, integer(sweep.experiments)),
-    h("td", { class: "num", title: countsText(sweep.counts) }, `${integer(ended)} / ${integer(sweep.experiments)}`),
+    h("td", { class: "num right", title: `${countsText(sweep.counts)}${sweep.reused ? `; ${sweep.reused} were there already` : ""}` }, `${integer(ended)} / ${integer(sweep.experiments)}`),
     h(
       "td",
       {},

@@ -1,0 +1,81 @@
+"""Sweeps in the browser: write one with a dry run, queue it, see its table fill, repeat what was cancelled."""
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.browser.conftest import OpenPage
+from tests.browser.product import SMALL, Product, eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+
+DOCUMENT = {
+    "name": "<b>two</b> methods",
+    "base": {key: value for key, value in SMALL.items() if key != "seed"} | {"rounds": 3},
+    "grid": {"algorithm": [{"name": "fedprox", "mu": 0.25}, {"name": "standalone"}]},
+    "seeds": [142, 143],
+}
+
+
+def write(page: "Page", document: dict[str, object]) -> None:
+    page.locator("#document").fill(yaml.safe_dump(document, sort_keys=False))
+
+
+def test_a_sweep_is_written_checked_queued_and_seen_to_the_end(product: Product, open_page: OpenPage) -> None:
+    page = open_page("/sweeps/new", ignore=("422",))
+    button, problems = page.locator("#queue-it"), page.locator("#problems li")
+    write(page, {**DOCUMENT, "grid": {"training.lr": [0.1, -1]}})
+    problems.first.wait_for()
+    assert "training.lr" in problems.first.inner_text()
+    assert "(in lr -1 and 1 more)" in problems.first.inner_text()
+    assert button.is_disabled()
+    write(page, {**DOCUMENT, "topology": 1})
+    page.locator('#problems li[data-field="topology"]').wait_for()
+
+    write(page, DOCUMENT)
+    page.locator("#queue-it:not([disabled])").wait_for()
+    assert problems.count() == 0
+    assert re.match(r"Queue 4 experiments(, about .*)?$", button.inner_text())
+    assert page.locator("#dry-run").inner_text().split()[:2] == ["Cells", "2"]
+    button.click()
+
+    page.wait_for_url(re.compile(r"/sweeps/[0-9A-Z]{26}$"))
+    key = page.url.rsplit("/", 1)[1]
+    assert page.locator("h1").inner_text() == "<b>two</b> methods"
+    assert page.locator("#cells .seed").count() == 4
+    eventually(lambda: product.get(f"/api/sweeps/{key}")["counts"] == {"finished": 4}, "the sweep's end")
+    page.locator('#state .chip[data-state="finished"]').wait_for()
+    view = product.get(f"/api/sweeps/{key}")
+    shown = page.locator("#cells tbody tr").all_inner_texts()
+    for text, cell in zip(shown, view["cells"], strict=True):
+        assert f"{100 * cell['best']['mean']:.2f} ± {100 * cell['best']['std']:.2f}" in text
+    best = max(view["cells"], key=lambda cell: cell["best"]["mean"])
+    assert f"{100 * best['best']['mean']:.2f}" in page.locator("#cells td.best").first.inner_text()
+    assert page.locator("#compare").get_attribute("href") == "/compare?ids=" + ",".join(
+        run["experiment"] for cell in view["cells"] for run in cell["runs"]
+    )
+    assert "mu: 0.25" in (page.locator("pre#document").text_content() or "")
+
+    rows = open_page("/sweeps").locator("#sweeps tbody tr")
+    assert "4 / 4" in rows.first.inner_text()
+
+
+def test_cancelled_experiments_are_repeated_from_the_page(product: Product, open_page: OpenPage) -> None:
+    answer = product.client.post(
+        "/api/sweeps", json={**DOCUMENT, "seeds": [151, 152], "start_after": "2099-01-01T00:00:00Z"}
+    )
+    key = answer.json()["id"]
+    page = open_page(f"/sweeps/{key}")
+    page.get_by_role("button", name="Cancel 4 experiments").click()
+    page.locator('#state .chip[data-state="cancelled"]').wait_for()
+    page.locator("#cells tbody tr").first.get_by_role("button", name="Retry 2").click()
+    page.locator('#cells tbody tr:first-child .seed:not([data-state="cancelled"])').first.wait_for()
+    page.get_by_role("button", name="Retry 2 experiments").wait_for()
+    counts = product.get(f"/api/sweeps/{key}")["counts"]
+    assert (counts["cancelled"], sum(counts.values())) == (2, 4)
+    product.client.post(f"/api/sweeps/{key}/cancel", json={})

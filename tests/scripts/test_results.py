@@ -1,0 +1,55 @@
+"""The results script: finished folders are adopted, and the table is written without running anything."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from app.config import Settings
+from engine.records import headline
+from engine.run import Run
+from engine.spec import ExperimentSpec
+from tests.services import ROOT, SPEC, environment
+
+BASE = {key: value for key, value in SPEC.items() if key not in {"name", "seed"}}
+
+
+def finished_folder(folder: Path, method: str, seed: int) -> float:
+    """As `fedarena run SPEC --out FOLDER` leaves it; returns the best accuracy."""
+    spec = ExperimentSpec.parse({**BASE, "algorithm": {"name": method}, "seed": seed})
+    run = Run(spec)
+    records = list(run.rounds())
+    numbers = headline(records)
+    folder.mkdir(parents=True)
+    result = {
+        "spec": spec.canonical(),
+        "fingerprint": spec.fingerprint(),
+        "partition_fingerprint": run.partition_fingerprint,
+        "rounds": [record.model_dump() for record in records],
+        "headline": numbers.model_dump(),
+    }
+    (folder / "result.json").write_text(json.dumps(result))
+    assert numbers.best_accuracy is not None
+    return numbers.best_accuracy
+
+
+def test_the_table_is_written_from_finished_folders(tmp_path: Path) -> None:
+    document = {
+        "name": "small",
+        "report": {"target": 0.01},
+        "base": BASE,
+        "grid": {"algorithm": [{"name": "fedavg"}, {"name": "standalone"}]},
+        "seeds": [1, 2],
+    }
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(document))
+    best = finished_folder(tmp_path / "out" / "fedavg-1", "fedavg", 1)
+    command = [sys.executable, "scripts/results.py", tmp_path / "small.yaml", "--table-only"]
+    options = ["--outputs", tmp_path / "out", "--table", tmp_path / "small.md"]
+    for _ in range(2):  # again: nothing is adopted twice
+        subprocess.run([*command, *options], cwd=ROOT, env=environment(Settings(home=tmp_path / "home")), check=True)
+    lines = (tmp_path / "small.md").read_text().splitlines()
+    assert lines[0] == "# small"
+    assert next(line for line in lines if line.startswith("| FedAvg | 1 |")).split(" | ")[2] == f"{100 * best:.2f}"
+    assert not any(line.startswith("| Standalone") for line in lines)
