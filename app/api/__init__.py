@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from app.api import catalog, events, experiments, health, rounds
+from app.api import catalog, events, experiments, health, rounds, workers
 from app.errors import Errors
 
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -21,5 +21,6 @@ router.include_router(experiments.router)
 router.include_router(rounds.router)
 router.include_router(events.router)
 router.include_router(catalog.router)
+router.include_router(workers.router)
 
 health_router = health.router
