@@ -100,10 +100,6 @@ class Settings(BaseSettings):
     def address_file(self) -> Path:
         return self.home / "address"
 
-    def checkpoint_folder(self, experiment: str) -> Path:
-        """Where the state of one experiment lies between two workers."""
-        return self.home / "checkpoints" / experiment
-
     @property
     def hints_folder(self) -> Path:
         """Where the fallback broker keeps its messages."""
