@@ -50,7 +50,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; only this machine's own is accepted")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port; the next free one if taken")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Experiments at once; default: a core each")
+        int | None, typer.Option(min=1, max=256, help="Experiments at once on each device; default: a core each")
     ] = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the dashboard; workers run elsewhere")] = False,
 ) -> None:
@@ -65,13 +65,11 @@ def serve(
     from app.store.database import DatabaseUnusable
     from workers.embedded import AlreadyServing
 
-    slots = workers or os.cpu_count() or 1
-
     def ready(address: str) -> None:
         out.print(f"FedArena is ready: [bold]{address}[/bold]   (Ctrl-C stops it)", highlight=False)
 
     try:
-        code = serve_all(settings, slots=slots, worker=not no_worker, ready=ready)
+        code = serve_all(settings, slots=workers, worker=not no_worker, ready=ready)
     except (AlreadyServing, DatabaseUnusable) as reason:
         _refuse(str(reason))
     except OSError as error:
@@ -82,18 +80,31 @@ def serve(
 
 @app.command()
 def worker(
-    slots: Annotated[int, typer.Option(min=1, max=256, help="Experiments at once")] = 1,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N")] = None,
+    slots: Annotated[str, typer.Option(help="Experiments at once on each device: a number, or auto")] = "1",
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu, cuda, cuda:N, or several with commas: a process for each")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=0, max=1024, help="Threads of one experiment; 0: share")] = None,
 ) -> None:
     """Run experiments from the queue until Ctrl-C or SIGTERM."""
     settings = _settings(device=device, threads=threads)
+    if slots != "auto" and not (slots.isdecimal() and 1 <= int(slots) <= 256):
+        _refuse(f"--slots takes auto or a number from 1 to 256, but got {slots!r}")
     _log(settings)
     from app.store.database import DatabaseUnusable
+    from workers import machine
+    from workers.fleet import work_on
     from workers.launch import work
 
+    places = [
+        (name, machine.slots_for(name) if slots == "auto" else int(slots)) for name in machine.devices(settings.device)
+    ]
     try:
-        code = work(settings, slots)
+        if len(places) == 1:
+            [(name, count)] = places
+            code = work(settings.model_copy(update={"device": name}), count)
+        else:
+            code = work_on(settings, places)
     except DatabaseUnusable as reason:
         _refuse(str(reason))
     raise typer.Exit(code)

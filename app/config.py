@@ -29,7 +29,9 @@ class Settings(BaseSettings):
     )
     data: Path | None = Field(None, description="Folder with the data sets; empty: HOME/data")
     device: str = Field(
-        "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where to train: auto, cpu, cuda or cuda:N"
+        "auto",
+        pattern=r"^(auto|(cpu|cuda(:\d+)?)(,(cpu|cuda:\d+))*)$",
+        description="Where to train: auto, cpu, cuda or cuda:N; several with commas: a worker for each",
     )
     threads: int = Field(0, ge=0, le=1024, description="Torch threads of one experiment; 0: the slots share the cores")
     lease_seconds: float = Field(60.0, gt=0, le=86_400, description="A worker silent for so long counts as dead")
@@ -41,6 +43,18 @@ class Settings(BaseSettings):
         0, ge=0, le=100_000, description="Rounds between two checkpoints; 0: as often as costs 5 % of the time"
     )
     checkpoint_keep: int = Field(2, ge=1, le=100, description="Checkpoints to keep of each experiment")
+    watchdog_seconds: float = Field(
+        40.0,
+        gt=0,
+        le=3600,
+        description="A worker's process without a pulse for so long is killed and its work given on",
+    )
+    disk_low_mb: int = Field(
+        1000, ge=0, le=10_000_000, description="With less free room than this no new work is taken, in megabytes"
+    )
+    disk_low_percent: float = Field(
+        5.0, ge=0, le=100, description="The same as a share of the disk, up to ten times the megabytes"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much is logged")
     starter: bool = Field(True, description="Submit the starter comparison into an empty store")
 

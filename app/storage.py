@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -66,6 +67,15 @@ class Storage:
         path = self._path(folder)
         if self._files.isdir(path):
             self._files.rm(path, recursive=True)
+
+    def modified(self, folder: str) -> float:
+        """When a file directly inside was last written; now where that is not known."""
+        path = self._path(folder)
+        if self._is_local:
+            paths = [Path(path), *Path(path).iterdir()]
+            return max(found.stat().st_mtime for found in paths if found.exists())
+        moments = [self._files.modified(self._path(name)).timestamp() for name in self.names(folder)]
+        return max(moments, default=time.time())
 
     def local(self, name: str) -> Path | None:
         """Where a file or folder lies on this machine; None: it is somewhere else."""

@@ -20,7 +20,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app.queue": ("app.config",),
     "app.storage": (),
     "app.events": ("app.config", "app.store", "engine.records"),
-    "app.reconciler": ("app.config", "app.events", "app.queue", "app.store"),
+    "app.disk": ("app.config", "app.storage"),
+    "app.reconciler": ("app.config", "app.disk", "app.events", "app.queue", "app.storage", "app.store"),
     "app.client": (),
     "app.starter": (),
     "app.doctor": ("app.config", "app.store", "engine.catalogue", "engine.vision"),
@@ -42,6 +43,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers": (
         "workers",
         "app.config",
+        "app.disk",
         "app.events",
         "app.queue",
         "app.storage",

@@ -121,6 +121,15 @@ def existing(session: Session, ids: Sequence[str]) -> set[str]:
     return set(session.scalars(select(col(Experiment.id)).where(col(Experiment.id).in_(ids), shown())))
 
 
+def known(session: Session, ids: Sequence[str]) -> set[str]:
+    """Which of the ids have a row, deleted ones included."""
+    found: set[str] = set()
+    for start in range(0, len(ids), 500):
+        chunk = ids[start : start + 500]
+        found.update(session.scalars(select(col(Experiment.id)).where(col(Experiment.id).in_(chunk))))
+    return found
+
+
 def page(
     session: Session, *, state: State | None = None, search: str = "", limit: int = 50, before: str | None = None
 ) -> tuple[list[Experiment], str | None]:

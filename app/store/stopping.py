@@ -32,4 +32,5 @@ def reason_to_stop(session: Session, row: Experiment, number: int, accuracy: flo
 
 def _best(session: Session, experiment: str, *conditions: Any) -> float | None:
     query = select(func.max(col(Round.accuracy))).where(col(Round.experiment) == experiment, *conditions)
-    return session.execute(query).scalar_one()
+    best: float | None = session.execute(query).scalar_one()
+    return best

@@ -56,7 +56,7 @@ def test_a_file_missing_in_the_storage_is_noticed(url: str) -> None:
     files = stored_files(url)
     manifest = max(name for name in files.names() if name.startswith("manifest-"))
     files.remove(next(name for name in files.names() if name.startswith("client-0-round-2")))
-    with pytest.raises(CheckpointDamaged, match="client-0-round-2-writer-1.safetensors cannot be read"):
+    with pytest.raises(CheckpointDamaged, match=r"client-0-round-2-writer-1\.safetensors cannot be read"):
         Checkpoints(files).load(manifest, manifest.split("-")[3])
     snapshot = Checkpoints(files).newest(SPEC.fingerprint())
     assert snapshot is not None
