@@ -3,8 +3,10 @@
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -38,6 +40,8 @@ Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N")]
 Precision = Annotated[str | None, typer.Option(help="float32 or bfloat16")]
 Compile = Annotated[bool | None, typer.Option("--compile/--no-compile", help="Compile training steps")]
 Stacked = Annotated[str | None, typer.Option(help="Train clients of one architecture together: auto, on or off")]
+_TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
+Ids = Annotated[list[str], typer.Argument(help="Ids of experiments", metavar="ID...")]
 Address = Annotated[str, typer.Option("--address", help="Where FedArena answers; default: what `serve` wrote down")]
 
 
@@ -51,7 +55,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; only this machine's own is accepted")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port; the next free one if taken")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Experiments at once; default: a core each")
+        int | None, typer.Option(min=1, max=256, help="Experiments at once on each device; default: a core each")
     ] = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the dashboard; workers run elsewhere")] = False,
 ) -> None:
@@ -66,13 +70,11 @@ def serve(
     from app.store.database import DatabaseUnusable
     from workers.embedded import AlreadyServing
 
-    slots = workers or os.cpu_count() or 1
-
     def ready(address: str) -> None:
         out.print(f"FedArena is ready: [bold]{address}[/bold]   (Ctrl-C stops it)", highlight=False)
 
     try:
-        code = serve_all(settings, slots=slots, worker=not no_worker, ready=ready)
+        code = serve_all(settings, slots=workers, worker=not no_worker, ready=ready)
     except (AlreadyServing, DatabaseUnusable) as reason:
         _refuse(str(reason))
     except OSError as error:
@@ -83,8 +85,10 @@ def serve(
 
 @app.command()
 def worker(
-    slots: Annotated[int, typer.Option(min=1, max=256, help="Experiments at once")] = 1,
-    device: Device = None,
+    slots: Annotated[str, typer.Option(help="Experiments at once on each device: a number, or auto")] = "1",
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu, cuda, cuda:N, or several with commas: a process for each")
+    ] = None,
     precision: Precision = None,
     compile: Compile = None,
     stacked: Stacked = None,
@@ -92,12 +96,23 @@ def worker(
 ) -> None:
     """Run experiments from the queue until Ctrl-C or SIGTERM."""
     settings = _settings(device=device, precision=precision, compile=compile, stacked=stacked, threads=threads)
+    if slots != "auto" and not (slots.isdecimal() and 1 <= int(slots) <= 256):
+        _refuse(f"--slots takes auto or a number from 1 to 256, but got {slots!r}")
     _log(settings)
     from app.store.database import DatabaseUnusable
+    from workers import machine
+    from workers.fleet import work_on
     from workers.launch import work
 
+    places = [
+        (name, machine.slots_for(name) if slots == "auto" else int(slots)) for name in machine.devices(settings.device)
+    ]
     try:
-        code = work(settings, slots)
+        if len(places) == 1:
+            [(name, count)] = places
+            code = work(settings.model_copy(update={"device": name}), count)
+        else:
+            code = work_on(settings, places)
     except DatabaseUnusable as reason:
         _refuse(str(reason))
     raise typer.Exit(code)
@@ -181,6 +196,19 @@ def run(
 def submit(
     spec_file: SpecFile,
     watch_it: Annotated[bool, typer.Option("--watch", help="Show its rounds until it has ended")] = False,
+    priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher ones are taken first")] = 0,
+    start_after: Annotated[
+        str | None, typer.Option(help="Not before: 22:00 (the next one, local time) or an ISO time")
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(help="Only in this part of every day, local time unless --zone says: 22:00-08:00")
+    ] = None,
+    zone: Annotated[str | None, typer.Option(help="Time zone of --window, as in Europe/Berlin")] = None,
+    stop_target: Annotated[float | None, typer.Option(help="Stop when this accuracy is reached")] = None,
+    stop_patience: Annotated[
+        int | None, typer.Option(help="Stop when so many rounds brought no higher accuracy")
+    ] = None,
+    stop_min_gain: Annotated[float | None, typer.Option(help="What counts as higher, with --stop-patience")] = None,
     address: Address = "",
 ) -> None:
     """Queue a spec at the running FedArena."""
@@ -196,7 +224,16 @@ def submit(
         _refuse(f"{spec_file} must hold a spec with fields, but holds {type(spec).__name__}")
     with _client(address) as client:
         try:
-            experiment = _ask(client.submit, spec)
+            experiment = _ask(
+                client.submit,
+                spec,
+                priority=priority or None,
+                start_after=None if start_after is None else moment(start_after),
+                **({} if window is None else local_window(window, zone)),
+                stop_target=stop_target,
+                stop_patience=stop_patience,
+                stop_min_gain=stop_min_gain,
+            )
         except ApiError as error:
             _refuse_errors(error.errors)
         out.print(
@@ -302,6 +339,109 @@ def list_sweeps(
         rounds = f"{item['rounds_done']} / {item['rounds_total']}"
         table.add_row(item["id"], escape(item["name"] or ""), item["state"], counts, rounds)
     out.print(table)
+
+
+def moment(text: str, now: datetime | None = None) -> datetime:
+    """The next such time of day here, or the moment an ISO text names; without a zone it is local."""
+    now = (now or datetime.now()).astimezone()
+    if _TIME_OF_DAY.fullmatch(text):
+        hour, minute = map(int, text.split(":"))
+        found = now.replace(hour=hour, minute=minute, second=0, microsecond=0, tzinfo=None)
+        if found <= now.replace(tzinfo=None):
+            found += timedelta(days=1)
+        return found.astimezone()  # by that day's offset, which may be another one
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        _refuse(f"--start-after takes a time like 22:00 or 2030-01-31T22:00, but got {text!r}")
+
+
+def local_window(text: str, zone: str | None) -> dict[str, str]:
+    """The window with its zone; where none is given the local clock counts, handed over in UTC."""
+    if zone is not None:
+        return {"window": text, "zone": zone}
+    times = [part.strip() for part in text.split("-")]
+    if len(times) != 2 or not all(_TIME_OF_DAY.fullmatch(part) for part in times):
+        _refuse(f"--window takes two times like 22:00-08:00, but got {text!r}")
+    return {"window": "-".join(moment(part).astimezone(UTC).strftime("%H:%M") for part in times)}
+
+
+def _for_each(ids: list[str], address: str, action: str, **options: Any) -> None:
+    """Ask for each id; one that is refused does not keep the others from it."""
+    from app.client import ApiError
+
+    refused = False
+    with _client(address) as client:
+        for key in ids:
+            try:
+                found = _ask(getattr(client, action), key, **options)
+            except ApiError as error:
+                err.print(escape(f"{key}: {error}"), highlight=False, soft_wrap=True)
+                refused = True
+                continue
+            out.print(f"{found['id']}  {_standing(found)}", highlight=False, soft_wrap=True)
+    if refused:
+        raise typer.Exit(BAD_INPUT)
+
+
+def _standing(item: dict[str, Any]) -> str:
+    if item["pause"]:
+        return f"{item['state']}, will be paused after its round"
+    if item["state"] == "paused":
+        return f"paused: {escape(item['hold'] or '')}"
+    if item["retry_of"]:
+        return f"{item['state']}, tries {item['retry_of']} again"
+    return f"{item['state']}, priority {item['priority']}"
+
+
+@app.command()
+def pause(ids: Ids, address: Address = "") -> None:
+    """Pause experiments: queued ones at once, running ones after their present round."""
+    _for_each(ids, address, "pause")
+
+
+@app.command()
+def resume(ids: Ids, address: Address = "") -> None:
+    """Put paused experiments back into the queue."""
+    _for_each(ids, address, "resume")
+
+
+@app.command()
+def cancel(ids: Ids, address: Address = "") -> None:
+    """Cancel experiments; their stored rounds stay."""
+    _for_each(ids, address, "cancel")
+
+
+@app.command()
+def retry(ids: Ids, address: Address = "") -> None:
+    """Queue failed, cancelled or diverged experiments anew, each as a new one with the same spec."""
+    _for_each(ids, address, "retry")
+
+
+@app.command()
+def priority(
+    value: Annotated[int, typer.Argument(min=-100, max=100, help="Higher ones are taken first")],
+    ids: Ids,
+    address: Address = "",
+) -> None:
+    """Give experiments another priority: `fedarena priority 5 ID`; put -- before a negative one."""
+    _for_each(ids, address, "change_queue", priority=value)
+
+
+@app.command("log")
+def show_log(
+    experiment: Annotated[str, typer.Argument(help="The experiment's id", metavar="ID")], address: Address = ""
+) -> None:
+    """Show what the workers said while they ran an experiment."""
+    from app.client import ApiError
+
+    with _client(address) as client:
+        try:
+            lines = _ask(client.log, experiment)
+        except ApiError as error:
+            _refuse_errors(error.errors)
+    for line in lines:
+        out.print(escape(f"{line['at']} {line['level']:<7} {line['text']}"), highlight=False, soft_wrap=True)
 
 
 @app.command("ls")

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -53,10 +54,14 @@ class FedArena:
     def close(self) -> None:
         self._http.close()
 
-    def submit(self, spec: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
-        """Queue an experiment; with a key, a repeated call makes no second one."""
+    def submit(self, spec: Mapping[str, Any], *, key: str | None = None, **plan: Any) -> dict[str, Any]:
+        """Queue an experiment; with a key, a repeated call makes no second one.
+
+        `plan`: priority, start_after (a datetime with a zone), window ("22:00-08:00"), zone, stop_target,
+        stop_patience, stop_min_gain.
+        """
         headers = {} if key is None else {"Idempotency-Key": key}
-        return self._call("POST", "/api/experiments", json=dict(spec), headers=headers)
+        return self._call("POST", "/api/experiments", json=dict(spec), headers=headers, params=_plain(plan))
 
     def experiment(self, experiment: str) -> dict[str, Any]:
         return self._call("GET", f"/api/experiments/{experiment}")
@@ -76,6 +81,39 @@ class FedArena:
 
     def cancel(self, experiment: str) -> dict[str, Any]:
         return self._call("POST", f"/api/experiments/{experiment}/cancel")
+
+    def pause(self, experiment: str) -> dict[str, Any]:
+        """A running one is paused after its present round."""
+        return self._call("POST", f"/api/experiments/{experiment}/pause")
+
+    def resume(self, experiment: str) -> dict[str, Any]:
+        return self._call("POST", f"/api/experiments/{experiment}/resume")
+
+    def change_queue(self, experiment: str, **change: Any) -> dict[str, Any]:
+        """`change`: priority, start_after, window ({"from", "to", "zone"}); None takes a restriction away."""
+        body = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in change.items()}
+        return self._call("PATCH", f"/api/experiments/{experiment}/queue", json=body)
+
+    def retry(self, experiment: str) -> dict[str, Any]:
+        """The new experiment."""
+        return self._call("POST", f"/api/experiments/{experiment}/retry")
+
+    def delete(self, experiment: str) -> dict[str, Any]:
+        """Hide an ended experiment; `undelete` within a day brings it back."""
+        return self._call("DELETE", f"/api/experiments/{experiment}")
+
+    def undelete(self, experiment: str) -> dict[str, Any]:
+        return self._call("POST", f"/api/experiments/{experiment}/undelete")
+
+    def log(self, experiment: str, *, after: int = 0) -> list[dict[str, Any]]:
+        """What the workers said while they ran it."""
+        answer = self._call("GET", f"/api/experiments/{experiment}/log", params={"after": after})
+        lines: list[dict[str, Any]] = answer["lines"]
+        return lines
+
+    def workers(self) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self._call("GET", "/api/workers")["items"]
+        return items
 
     def want(self, experiment: str, kind: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for an artifact of a finished experiment; the same wish again gives the same one."""
@@ -210,6 +248,12 @@ def _document(document: Mapping[str, Any] | str, headers: dict[str, str]) -> dic
     if isinstance(document, str):
         return {"content": document.encode(), "headers": {**headers, "Content-Type": "application/yaml"}}
     return {"json": dict(document), "headers": headers}
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As query parameters; what is None is left out."""
+    given = {name: value for name, value in values.items() if value is not None}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in given.items()}
 
 
 def _refused(answer: httpx.Response) -> ApiError:

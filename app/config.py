@@ -29,7 +29,9 @@ class Settings(BaseSettings):
     )
     data: Path | None = Field(None, description="Folder with the data sets; empty: HOME/data")
     device: str = Field(
-        "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where to train: auto, cpu, cuda or cuda:N"
+        "auto",
+        pattern=r"^(auto|(cpu|cuda(:\d+)?)(,(cpu|cuda:\d+))*)$",
+        description="Where to train: auto, cpu, cuda or cuda:N; several with commas: a worker for each",
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="Forward passes in float32, or mixed with bfloat16 (torch.autocast)"
@@ -50,6 +52,18 @@ class Settings(BaseSettings):
         0, ge=0, le=100_000, description="Rounds between two checkpoints; 0: as often as costs 5 % of the time"
     )
     checkpoint_keep: int = Field(2, ge=1, le=100, description="Checkpoints to keep of each experiment")
+    watchdog_seconds: float = Field(
+        40.0,
+        gt=0,
+        le=3600,
+        description="A worker's process without a pulse for so long is killed and its work given on",
+    )
+    disk_low_mb: int = Field(
+        1000, ge=0, le=10_000_000, description="With less free room than this no new work is taken, in megabytes"
+    )
+    disk_low_percent: float = Field(
+        5.0, ge=0, le=100, description="The same as a share of the disk, up to ten times the megabytes"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much is logged")
     starter: bool = Field(True, description="Submit the starter comparison into an empty store")
 
@@ -127,10 +141,6 @@ class Settings(BaseSettings):
     @property
     def address_file(self) -> Path:
         return self.home / "address"
-
-    def checkpoint_folder(self, experiment: str) -> Path:
-        """Where the state of one experiment lies between two workers."""
-        return self.home / "checkpoints" / experiment
 
     @property
     def hints_folder(self) -> Path:

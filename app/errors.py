@@ -126,7 +126,7 @@ def _problem(item: Any) -> Problem:
     path = [str(part) for part in item["loc"]]
     field = ".".join(path[1:]) if len(path) > 1 else "".join(path)
     message = item["msg"][0].lower() + item["msg"][1:]
-    message = message.removeprefix("input ").replace("should", "must")
+    message = message.removeprefix("input ").removeprefix("value error, ").replace("should", "must")
     value = item.get("input")
     return Problem(field, f"{message}, but got {shown(repr(value))}", value)
 

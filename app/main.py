@@ -77,7 +77,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def serve(settings: Settings, *, slots: int, worker: bool = True, ready: Callable[[str], None] = print) -> int:
+def serve(settings: Settings, *, slots: int | None, worker: bool = True, ready: Callable[[str], None] = print) -> int:
     """Web server, worker and broker until Ctrl-C or SIGTERM; `ready` gets the address. Returns the exit code."""
     check_bind(settings.host)
     supervisor = Supervisor(settings, slots=slots, worker=worker)

@@ -8,9 +8,11 @@ import time
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from app import disk
 from app.config import Settings
 from app.queue import Queue
-from app.store import artifacts, experiments, idempotency, leases, workers
+from app.storage import Storage
+from app.store import artifacts, experiments, idempotency, leases, steering, workers
 from app.store.database import Database
 from app.store.ids import new_id
 
@@ -22,6 +24,11 @@ CANCEL_SECONDS = 180.0
 SPARE_HINTS = 2
 FORGET_WORKERS_SECONDS = 3600.0
 TIDY_SECONDS = 3600.0
+REMNANT_SECONDS = 3600.0
+"""A file that no row names is left alone for so long: its row may not be there yet."""
+ROOM_SECONDS, SHORTAGE_SECONDS = 30.0, 300.0
+FOLDERS = ("checkpoints", "artifacts")
+"""Folders of the storage that hold one folder for each experiment."""
 
 
 class Reconciler:
@@ -34,7 +41,7 @@ class Reconciler:
         self._name = f"web-{os.getpid()}@{socket.gethostname()}-{new_id()}"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
-        self._tidied = 0.0
+        self._last: dict[str, float] = {}
 
     def start(self) -> None:
         self._thread.start()
@@ -51,23 +58,33 @@ class Reconciler:
 
     def tick(self) -> int:
         """One look at the store; returns how many hints were sent."""
+        lease = self._settings.lease_seconds
         with self._database.write() as session:
             if not leases.acquire(session, "reconciler", self._name, 3 * PERIOD_SECONDS):
                 return 0
-            cancelled = experiments.expire_cancelling(session, CANCEL_SECONDS)
-            failed = experiments.fail_hopeless(session)
+            cancelled = experiments.expire_cancelling(session, CANCEL_SECONDS, lease)
+            failed = experiments.fail_hopeless(session, lease)
+            settled = experiments.settle_orphans(session, lease)
             artifacts.fail_hopeless(session)
         for experiment in cancelled:
             log.info("experiment %s: cancelled without its worker", experiment)
         for experiment in failed:
             log.warning("experiment %s: failed, its workers died too often", experiment)
-        if time.monotonic() - self._tidied > TIDY_SECONDS or not self._tidied:
-            self._tidied = time.monotonic()
-            with self._database.write() as session:
-                workers.forget_silent(session, FORGET_WORKERS_SECONDS)
-                idempotency.forget_old(session)
+        for experiment in settled:
+            log.info("experiment %s: given back without its worker", experiment)
+        if self._is_time("tidy", TIDY_SECONDS):
+            self._tidy()
+        if (shortage := disk.shortage(self._settings)) is not None:
+            if self._is_time("shortage", SHORTAGE_SECONDS):
+                log.warning("no work is given out: %s", shortage)
+            return 0
+        if self._is_time("room", ROOM_SECONDS):
+            self._use_room()
+        return self._hint()
+
+    def _hint(self) -> int:
         with self._database.read() as session:
-            due = experiments.due(session) + artifacts.due(session)
+            due = experiments.due(session, self._settings.lease_seconds) + artifacts.due(session)
             slots = workers.live_slots(session, 3 * self._settings.heartbeat_seconds)
         if not due:
             return 0
@@ -79,9 +96,51 @@ class Reconciler:
             return 0
         return missing
 
+    def _use_room(self) -> None:
+        """There is room on the disk: put the ballast back and let go on what waited for it."""
+        disk.Ballast(self._settings).make()
+        with self._database.write() as session:
+            resumed = steering.resume_held(session, disk.HOLD)
+        for experiment in resumed:
+            log.info("experiment %s: goes on, there is room on the disk again", experiment)
+
+    def _tidy(self) -> None:
+        """Forget what nobody needs: silent workers, old keys, deleted experiments, files that no row names."""
+        with self._database.write() as session:
+            workers.forget_silent(session, FORGET_WORKERS_SECONDS)
+            idempotency.forget_old(session)
+        storage = Storage(self._settings.storage)
+        with self._database.read() as session:
+            removable = steering.removable(session)
+        for experiment in removable:
+            # the files first: should this process die in between, the row brings it back here
+            for folder in FOLDERS:
+                storage.remove_folder(f"{folder}/{experiment}")
+            with self._database.write() as session:
+                steering.remove(session, experiment)
+            log.info("experiment %s: removed a day after it was deleted", experiment)
+        storage.remove_remnants(time.time() - REMNANT_SECONDS)
+        folders = {name.rpartition("/")[2]: name for name in storage.folders("checkpoints")}
+        with self._database.read() as session:
+            unknown = set(folders) - experiments.known(session, list(folders))
+        for experiment in sorted(unknown):
+            if storage.modified(folders[experiment]) < time.time() - REMNANT_SECONDS:
+                log.info("removing the checkpoints of %s, which is not in the store", experiment)
+                storage.remove_folder(folders[experiment])
+
+    def _is_time(self, what: str, period: float) -> bool:
+        """At the first tick, and then once a period."""
+        last = self._last.get(what)
+        if last is not None and time.monotonic() - last < period:
+            return False
+        self._last[what] = time.monotonic()
+        return True
+
     def _run(self) -> None:
         while not self._stop.wait(PERIOD_SECONDS):
             try:
                 self.tick()
             except SQLAlchemyError as error:
                 log.warning("the store is out of reach, trying again: %s", str(error).splitlines()[0])
+            except OSError as error:
+                log.warning("the storage is out of reach, trying again: %s", error)

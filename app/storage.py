@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -52,6 +53,43 @@ class Storage:
         files = [Path(entry["name"]).name for entry in found if entry["type"] == "file"]
         return sorted(f"{folder}/{name}" for name in files if not name.endswith(".tmp"))
 
+    def folders(self, folder: str) -> list[str]:
+        """The folders directly inside a folder, in order."""
+        path = self._path(folder)
+        if not self._files.isdir(path):
+            return []
+        self._files.invalidate_cache(path)
+        found = self._files.ls(path, detail=True)
+        return sorted(f"{folder}/{Path(entry['name']).name}" for entry in found if entry["type"] == "directory")
+
+    def remove_folder(self, folder: str) -> None:
+        """With everything in it; nothing happens where there is no such folder."""
+        path = self._path(folder)
+        if self._files.isdir(path):
+            self._files.rm(path, recursive=True)
+
+    def modified(self, folder: str) -> float:
+        """When a file directly inside was last written; now where that is not known."""
+        path = self._path(folder)
+        if self._is_local:
+            paths = [Path(path), *Path(path).iterdir()]
+            return max(found.stat().st_mtime for found in paths if found.exists())
+        moments = [self._files.modified(self._path(name)).timestamp() for name in self.names(folder)]
+        return max(moments, default=time.time())
+
+    def local(self, name: str) -> Path | None:
+        """Where a file or folder lies on this machine; None: it is somewhere else."""
+        return Path(self._path(name)) if self._is_local else None
+
+    def remove_remnants(self, older_than: float) -> int:
+        """Temporary files that a killed writer left before this moment; an object store has none."""
+        if not self._is_local:
+            return 0
+        old = [path for path in Path(self._root).rglob("*.tmp") if _is_older(path, older_than)]
+        for path in old:
+            path.unlink(missing_ok=True)
+        return len(old)
+
     def _path(self, name: str) -> str:
         """No name leads out of the storage: parts are plain words."""
         for part in name.split("/"):
@@ -68,6 +106,13 @@ def find_weights(storage: Storage, sha256: str) -> bytes:
         return storage.read(f"weights/{sha256}.safetensors")
     except FileNotFoundError:
         raise KeyError(sha256) from None
+
+
+def _is_older(path: Path, moment: float) -> bool:
+    try:
+        return path.stat().st_mtime < moment
+    except FileNotFoundError:  # finished meanwhile
+        return False
 
 
 def _write_synced(path: Path, content: bytes) -> None:

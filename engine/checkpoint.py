@@ -2,37 +2,37 @@
 
 One safetensors file holds the server, one each client that has taken part; a manifest names them all with their
 checksums and carries its own in its name. Only clients that changed since the last checkpoint are written. A file
-appears under its final name complete or not at all: temporary name, fsync, rename, fsync of the folder. The manifest
-comes after all files it names are there; these are written first and synced together, because the disk is quicker that
-way. Round and writer stand in every name, so a writer that lost its lease can never overwrite its successor's files.
+appears under its final name complete or not at all. The manifest comes after all files it names are there; these are
+settled together, because a disk is quicker that way. Round and writer stand in every name, so a writer that lost its
+lease can never overwrite its successor's files. Where the files lie is the caller's choice: see `Files`.
 """
 
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from engine.algorithm import ServerState
 from engine.records import RoundRecord
 from engine.run import Run
-from engine.states import contiguous
+from engine.states import CheckpointDamaged, StateFile, contiguous
+
+__all__ = ["CheckpointDamaged", "Checkpoints", "Files", "LocalFiles", "Saved", "Snapshot", "rounds_with_checkpoints"]
 
 FORMAT = 1
 LARGEST_SHARE = 0.05
 _GROUP = "|"  # between group and tensor name; no id contains it
-
-
-class CheckpointDamaged(Exception):
-    """A file is missing or is not what its manifest says."""
+_MANIFEST = re.compile(r"manifest-round-\d+-[0-9a-f]{64}-writer-[^/]*\.json")
 
 
 @dataclass(frozen=True)
@@ -51,24 +51,86 @@ class Snapshot:
     round: int
     fingerprint: str
     server: ServerState
-    clients: Mapping[int, Path] = field(default_factory=dict)
+    clients: Mapping[int, StateFile] = field(default_factory=dict)
+
+
+class Files(Protocol):
+    """Whole files in one flat place: a folder, or an object store that several hosts share."""
+
+    def write(self, name: str, content: bytes) -> object:
+        """The file need not be there before `settle`, and is never there in part."""
+
+    def settle(self) -> None:
+        """Afterwards all that was written is there, also after a power cut."""
+
+    def read(self, name: str) -> bytes:
+        """OSError: there is no such file, or it cannot be read."""
+
+    def names(self) -> list[str]: ...
+
+    def remove(self, name: str) -> None:
+        """Nothing happens where there is no such file."""
+
+    def fetch(self, name: str, content: bytes, /) -> Path:
+        """The file on this machine's disk, for somebody who reads it later; `content` is what `read` gave."""
+
+
+class LocalFiles:
+    """A folder of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._unsettled: list[str] = []  # final names of files that still have their temporary one
+
+    def write(self, name: str, content: bytes) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self._temporary(name)
+        try:
+            temporary.write_bytes(content)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # a full disk is not filled further by what did not fit
+            raise
+        self._unsettled.append(name)
+
+    def settle(self) -> None:
+        """fsync, rename, fsync of the folder."""
+        for name in self._unsettled:
+            _sync(self._temporary(name))
+            self._temporary(name).rename(self.folder / name)
+        self._unsettled.clear()
+        _sync(self.folder)
+
+    def _temporary(self, name: str) -> Path:
+        return self.folder / f"{name}.tmp"
+
+    def read(self, name: str) -> bytes:
+        return (self.folder / name).read_bytes()
+
+    def names(self) -> list[str]:
+        return [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
+
+    def remove(self, name: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)
+
+    def fetch(self, name: str, _content: bytes, /) -> Path:
+        return self.folder / name
 
 
 class Checkpoints:
-    """The folder of one experiment's checkpoints."""
+    """One experiment's checkpoints."""
 
-    def __init__(self, folder: Path, *, writer: str = "0", keep: int = 2) -> None:
+    def __init__(self, files: Files | Path, *, writer: str = "0", keep: int = 2) -> None:
+        """`writer` differs between two that may be at work at once; where it is a number, the later one has more."""
         if keep < 1:
             raise ValueError(f"keep must be at least 1, but got {keep}")
-        self.folder = folder
+        self._files: Files = LocalFiles(files) if isinstance(files, Path) else files
         self.writer = writer
         self.keep = keep
         self._written: dict[int, dict[str, Any]] = {}  # client to the entry of its newest file
-        self._unsynced: list[str] = []  # final names of files that still have their temporary one
+        self._saved: Saved | None = None
 
     def save(self, run: Run) -> Saved:
         """Write what changed and a manifest that names everything."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         number = run.last_round
         for client, tensors in run.take_changed():
             self._written[client] = self._write(f"client-{client}-round-{number}", to_bytes(contiguous(tensors)))
@@ -78,7 +140,7 @@ class Checkpoints:
             for name, tensor in contiguous(tensors).items()
         }
         server_entry = self._write(f"server-round-{number}", to_bytes(server))
-        self._settle()
+        self._files.settle()
         manifest = {
             "format": FORMAT,
             "round": number,
@@ -91,8 +153,9 @@ class Checkpoints:
         content = json.dumps(manifest, separators=(",", ":")).encode()
         digest = hashlib.sha256(content).hexdigest()
         entry = self._write(f"manifest-round-{number:06d}-{digest}", content, ".json")
-        self._settle()
-        return Saved(entry["file"], digest, number)
+        self._files.settle()
+        self._saved = Saved(entry["file"], digest, number)
+        return self._saved
 
     def load(self, manifest: str, sha256: str) -> Snapshot:
         """Read a checkpoint and verify every file it names."""
@@ -101,21 +164,21 @@ class Checkpoints:
             data = json.loads(content)
             if data["format"] != FORMAT:
                 raise CheckpointDamaged(f"{manifest} has format {data['format']}, but this version reads {FORMAT}")
-            self._read(data["server"])
-            for entry in data["clients"].values():
-                self._read(entry)
+            server = self._read(data["server"])
+            clients = {int(client): entry for client, entry in data["clients"].items()}
+            states = {k: StateFile(self._fetch(entry), entry["sha256"]) for k, entry in clients.items()}
             groups: dict[str, dict[str, Tensor]] = {group: {} for group in data["groups"]}
-            for key, tensor in load_file(self.folder / data["server"]["file"]).items():
+            for key, tensor in from_bytes(server).items():
                 group, name = key.split(_GROUP, 1)
                 groups[group][name] = tensor
         except (KeyError, TypeError, ValueError, SafetensorError) as error:
             raise CheckpointDamaged(f"{manifest} is not a checkpoint: {error!r}") from error
-        self._written = {int(client): entry for client, entry in data["clients"].items()}
+        self._written = clients
         return Snapshot(
             round=data["round"],
             fingerprint=data["fingerprint"],
             server=ServerState(groups, data["round"]),
-            clients={client: self.folder / entry["file"] for client, entry in self._written.items()},
+            clients=states,
         )
 
     def newest(self, fingerprint: str, before: int | None = None) -> Snapshot | None:
@@ -125,7 +188,7 @@ class Checkpoints:
         """
         for manifest in self._manifests():
             try:
-                snapshot = self.load(manifest.name, manifest.name.split("-")[3])
+                snapshot = self.load(manifest, manifest.split("-")[3])
             except CheckpointDamaged:
                 continue
             if snapshot.fingerprint == fingerprint and (before is None or snapshot.round < before):
@@ -133,49 +196,64 @@ class Checkpoints:
         return None
 
     def prune(self) -> None:
-        """Delete what no kept manifest names. Call it only after the newest checkpoint counts."""
-        kept = self._manifests()[: self.keep]
-        named = {manifest.name for manifest in kept}
-        for manifest in kept:
+        """Delete what no kept manifest names. Call it only after the newest checkpoint counts.
+
+        What this writer saved last is kept whatever else lies there: others may have written later rounds that never
+        counted. Files of a later writer are left alone: it may be about to name them.
+        """
+        manifests = self._manifests()
+        if self._saved is not None:
+            counting = self._saved
+            others = [name for name in manifests if name != counting.manifest and _round(name) <= counting.round]
+            manifests = [counting.manifest, *others]
+        named: set[str] = set()
+        for manifest in manifests[: self.keep]:
+            named.add(manifest)
             try:
-                data = json.loads(manifest.read_bytes())
-            except ValueError:
+                data = json.loads(self._files.read(manifest))
+            except (OSError, ValueError):
                 continue
             named.add(data["server"]["file"])
             named.update(entry["file"] for entry in data["clients"].values())
-        for path in self.folder.iterdir():
-            if path.name not in named:
-                path.unlink(missing_ok=True)
+        for name in self._files.names():
+            if name not in named and not self._is_of_a_later_writer(name):
+                self._files.remove(name)
 
-    def _manifests(self) -> list[Path]:
+    def _is_of_a_later_writer(self, name: str) -> bool:
+        writer = name.rpartition("-writer-")[2].split(".")[0]
+        return writer.isdecimal() and self.writer.isdecimal() and int(writer) > int(self.writer)
+
+    def _manifests(self) -> list[str]:
         """Newest round first."""
-        return sorted(self.folder.glob("manifest-round-*.json"), reverse=True)
+        return sorted((name for name in self._files.names() if _MANIFEST.fullmatch(name)), reverse=True)
 
     def _write(self, stem: str, content: bytes, suffix: str = ".safetensors") -> dict[str, Any]:
-        """Nothing counts before _settle()."""
+        """Nothing counts before the files are settled."""
         name = f"{stem}-writer-{self.writer}{suffix}"
-        (self.folder / f"{name}.tmp").write_bytes(content)
-        self._unsynced.append(name)
+        self._files.write(name, content)
         return {"file": name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
-    def _settle(self) -> None:
-        """Bring what was written to the disk and give it its name."""
-        for name in self._unsynced:
-            temporary = self.folder / f"{name}.tmp"
-            _sync(temporary)
-            temporary.rename(self.folder / name)
-        self._unsynced.clear()
-        _sync(self.folder)
+    def _fetch(self, entry: Mapping[str, Any]) -> Path:
+        return self._files.fetch(_plain(entry["file"]), self._read(entry))
 
     def _read(self, entry: Mapping[str, Any]) -> bytes:
-        path = self.folder / Path(entry["file"]).name
+        name = _plain(entry["file"])
         try:
-            content = path.read_bytes()
+            content = self._files.read(name)
         except OSError as error:
-            raise CheckpointDamaged(f"{path.name} cannot be read: {error.strerror}") from error
+            raise CheckpointDamaged(f"{name} cannot be read: {error.strerror or error}") from error
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-            raise CheckpointDamaged(f"{path.name} does not have the checksum its manifest gives")
+            raise CheckpointDamaged(f"{name} does not have the checksum its manifest gives")
         return content
+
+
+def _plain(name: str) -> str:
+    """A manifest cannot reach outside its folder."""
+    return Path(name).name
+
+
+def _round(manifest: str) -> int:
+    return int(manifest.split("-")[2])
 
 
 def _sync(path: Path) -> None:

@@ -189,8 +189,8 @@ class Run:
         self.last_round = snapshot.round
         groups = {name: self.compute.place(tensors) for name, tensors in snapshot.server.groups.items()}
         self.server = replace(snapshot.server, groups=groups)
-        for client, path in snapshot.clients.items():
-            self._states.adopt(client, path)
+        for client, file in snapshot.clients.items():
+            self._states.adopt(client, file)
 
     def _build_networks(self) -> None:
         """One original per architecture; its values are the initial state of every client that owns it."""

@@ -1,16 +1,39 @@
 """The private tensors of the clients that have taken part; beyond a budget the longest idle ones lie on disk."""
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from engine.tree import Tensors
 
 DEFAULT_BUDGET = 1 << 30
+
+
+class CheckpointDamaged(Exception):
+    """A file on disk is missing or is not what was written."""
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """A file that holds a client's tensors, and its checksum where somebody else may have touched it."""
+
+    path: Path
+    sha256: str | None = None
+
+    def read(self) -> Tensors:
+        try:
+            content = self.path.read_bytes()
+        except OSError as error:
+            raise CheckpointDamaged(f"{self.path.name} cannot be read: {error.strerror}") from error
+        if self.sha256 is not None and hashlib.sha256(content).hexdigest() != self.sha256:
+            raise CheckpointDamaged(f"{self.path.name} changed since it was written")
+        return load(content)
 
 
 class ClientStates:
@@ -19,7 +42,7 @@ class ClientStates:
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET) -> None:
         self.budget_bytes = budget_bytes
         self._memory: OrderedDict[int, Tensors] = OrderedDict()
-        self._files: dict[int, Path] = {}  # a client's current state on disk; absent once it has changed
+        self._files: dict[int, StateFile] = {}  # a client's current state on disk; absent once it has changed
         self._bytes = 0
         self._spill: TemporaryDirectory[str] | None = None
 
@@ -34,8 +57,8 @@ class ClientStates:
         tensors = self._memory.get(client)
         if tensors is not None:
             return tensors
-        path = self._files.get(client)
-        return {} if path is None else load_file(path)
+        file = self._files.get(client)
+        return {} if file is None else file.read()
 
     def put(self, client: int, tensors: Tensors) -> None:
         """Replace a client's tensors."""
@@ -45,9 +68,9 @@ class ClientStates:
         self._bytes += _size(tensors)
         self._evict()
 
-    def adopt(self, client: int, path: Path) -> None:
-        """The client's state is this file, which nobody will change."""
-        self._files[client] = path
+    def adopt(self, client: int, file: StateFile) -> None:
+        """The client's state is this file."""
+        self._files[client] = file
         self._evict()
 
     def _forget(self, client: int) -> None:
@@ -62,12 +85,12 @@ class ClientStates:
                 self._files[client] = self._write(client, self._memory[client])
             self._forget(client)
 
-    def _write(self, client: int, tensors: Tensors) -> Path:
+    def _write(self, client: int, tensors: Tensors) -> StateFile:
         if self._spill is None:
             self._spill = TemporaryDirectory(prefix="fedarena-states-")
         path = Path(self._spill.name) / f"{client}.safetensors"
         save_file(contiguous(tensors), path)
-        return path
+        return StateFile(path)
 
 
 def contiguous(tensors: Mapping[str, Tensor]) -> Tensors:

@@ -21,7 +21,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app.queue": ("app.config",),
     "app.storage": (),
     "app.events": ("app.config", "app.store", "engine.records"),
-    "app.reconciler": ("app.config", "app.events", "app.queue", "app.store"),
+    "app.disk": ("app.config", "app.storage"),
+    "app.reconciler": ("app.config", "app.disk", "app.events", "app.queue", "app.storage", "app.store"),
     "app.sweeps": ("app.store.plan", "engine.spec", "engine.catalogue", "engine.frozen"),
     "app.sweep_table": ("app.store", "engine.records"),
     "app.webhooks": ("app.config", "app.store"),
@@ -48,6 +49,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers": (
         "workers",
         "app.config",
+        "app.disk",
         "app.events",
         "app.queue",
         "app.storage",

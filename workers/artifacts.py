@@ -17,6 +17,7 @@ from app.store.artifacts import ArtifactClaim, StoredFile
 from app.store.database import Database
 from app.store.experiments import Claim
 from workers.drain import Drain
+from workers.files import checkpoint_files
 
 if TYPE_CHECKING:
     from engine.artifacts import File
@@ -109,7 +110,7 @@ class ArtifactJob:
             spec,
             data_root=self._settings.data_root,
             threads=max(1, self._settings.threads),
-            device=_device(self._settings),
+            **self._settings.compute,
             should_stop=lambda: self._stopping,
             resume_from=snapshot,
             weights=weights_finder(self._settings),
@@ -123,7 +124,7 @@ class ArtifactJob:
 
         if self._claim.checkpoint is None:
             return None
-        checkpoints = Checkpoints(self._settings.checkpoint_folder(self._claim.experiment))
+        checkpoints = Checkpoints(checkpoint_files(self._settings, self._claim.experiment))
         try:
             return checkpoints.load(*self._claim.checkpoint)
         except CheckpointDamaged as error:
@@ -156,11 +157,3 @@ class ArtifactJob:
                         self._stopping = True
             except DBAPIError as error:
                 log.warning("cannot look at the store: %s", str(error.orig).splitlines()[0])
-
-
-def _device(settings: Settings) -> str:
-    import torch
-
-    if settings.device != "auto":
-        return settings.device
-    return "cuda" if torch.cuda.is_available() else "cpu"

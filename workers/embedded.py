@@ -1,12 +1,10 @@
 """The embedded mode: one command owns a private broker and a worker beside the web server in its own process."""
 
-import ctypes
 import fcntl
 import importlib.util
 import logging
 import os
 import platform
-import signal
 import socket
 import stat
 import subprocess
@@ -14,23 +12,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 from app.config import Settings
-from workers.job import SLOTS_VARIABLE
+from workers import machine
+from workers.fleet import LOOK_SECONDS, WorkerProcess, dies_with_parent
 
 log = logging.getLogger(__name__)
 
 START_SECONDS = 5.0
 FALLBACK_URL = "filesystem://"
-PR_SET_PDEATHSIG = 1
-LONGEST_BACKOFF = 30.0
-STEADY_SECONDS = 60.0
-"""A worker that lived so long starts again without a delay."""
-KILL_SECONDS = 15.0
-"""Beyond the grace period a worker gets this long before it is killed."""
 
 BROKER_CONFIG = """\
 port 0
@@ -73,20 +65,6 @@ def find_broker_binary() -> Path:
     if not os.access(binary, os.X_OK):
         raise BrokerUnavailable(f"{binary} may not be executed")
     return binary
-
-
-def dies_with_parent() -> Callable[[], None] | None:
-    """For a child on Linux: get SIGTERM when the process that started it is gone, however it went."""
-    if sys.platform != "linux":
-        return None
-    libc, parent = ctypes.CDLL(None, use_errno=True), os.getpid()
-
-    def prepare() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before the line above
-            os._exit(1)
-
-    return prepare
 
 
 class Broker:
@@ -195,18 +173,16 @@ def _private_folder(folder: Path) -> None:
 
 
 class Supervisor:
-    """Starts broker and worker, starts them again when they die, and stops them in the right order."""
+    """Starts broker and workers, starts them again when they die, and stops them in the right order."""
 
-    def __init__(self, settings: Settings, *, slots: int, worker: bool = True) -> None:
+    def __init__(self, settings: Settings, *, slots: int | None = None, worker: bool = True) -> None:
+        """`slots` on each device; None: what fits there."""
         settings.prepare_home()
         self._lock = _lock(settings)
         self._slots = slots
         self._with_worker = worker
-        self._worker: subprocess.Popen[bytes] | None = None
-        self._worker_started = 0.0
-        self._backoff = 0.0
+        self._workers: list[WorkerProcess] = []
         self._stopping = False
-        self._asked_pid = 0
         self._finished = threading.Event()
         self._monitor = threading.Thread(target=self._watch, name="supervisor", daemon=True)
         self._broker: Broker | None = None
@@ -217,24 +193,25 @@ class Supervisor:
         if not self.settings.broker_url:
             self.settings = self.settings.model_copy(update={"broker_url": self._start_broker()})
             self.settings.broker_file.write_text(self.settings.broker_url)
-        if self._with_worker:
-            self._start_worker()
+        for device in machine.devices(self.settings.device) if self._with_worker else ():
+            settings = self.settings.model_copy(update={"device": device})
+            worker = WorkerProcess(settings, self._slots or machine.slots_for(device))
+            self._workers.append(worker)
+            worker.start()
         self._monitor.start()
         return self.settings
 
     def request_stop(self) -> None:
-        """Let the worker drain while other things are still being stopped. Safe in a signal handler."""
+        """Let the workers drain while other things are still being stopped. Safe in a signal handler."""
         self._stopping = True
-        worker = self._worker
-        if worker is not None and worker.pid != self._asked_pid:
-            self._asked_pid = worker.pid  # once: Celery takes a second signal for impatience
-            worker.terminate()
+        for worker in self._workers:
+            worker.ask()
 
     def stop(self) -> None:
-        """Worker first, broker last; afterwards no child is left."""
+        """Workers first, broker last; afterwards no child is left."""
         self.request_stop()
-        if self._worker is not None:
-            self._wait_for_worker(self._worker)
+        for worker in self._workers:
+            worker.wait()
         if self._broker is not None:
             self._broker.stop()
         # children started by the monitor's thread die with it, so it ends last
@@ -244,17 +221,6 @@ class Supervisor:
         for path in (self.settings.broker_file, self.settings.address_file):
             path.unlink(missing_ok=True)
         self._lock.close()
-
-    def _wait_for_worker(self, worker: subprocess.Popen[bytes]) -> None:
-        try:
-            worker.wait(timeout=self.settings.grace_seconds + KILL_SECONDS)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            log.warning("the worker did not stop in time and is killed; its experiments will be taken up again")
-        try:
-            os.killpg(worker.pid, signal.SIGKILL)  # the worker, or what it left behind
-        except ProcessLookupError:
-            log.debug("the worker and its children are gone")
-        worker.wait()
 
     def _start_broker(self) -> str:
         broker = Broker(self.settings)
@@ -266,21 +232,8 @@ class Supervisor:
         self._broker = broker
         return broker.url
 
-    def _start_worker(self) -> None:
-        environment = {**os.environ, **self.settings.environment(), SLOTS_VARIABLE: str(self._slots)}
-        root = str(Path(__file__).parent.parent)
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-        self._worker = subprocess.Popen(
-            [sys.executable, "-m", "workers.launch"],
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,  # Ctrl-C in the terminal reaches the supervisor alone
-            preexec_fn=dies_with_parent(),
-        )
-        self._worker_started = time.monotonic()
-
     def _watch(self) -> None:
-        while not self._finished.wait(0.5):
+        while not self._finished.wait(LOOK_SECONDS):
             if self._stopping:
                 continue
             if self._broker is not None and self._broker.is_dead():
@@ -289,19 +242,10 @@ class Supervisor:
                     self._broker.start()
                 except BrokerUnavailable as reason:
                     log.warning("the broker could not be started: %s", reason)
-            if self._worker is not None and self._worker.poll() is not None:
-                self._restart_worker(self._worker.returncode)
-
-    def _restart_worker(self, code: int) -> None:
-        if time.monotonic() - self._worker_started > STEADY_SECONDS:
-            self._backoff = 0.0
-        log.warning("the worker ended with code %d and is started again in %.0f s", code, self._backoff)
-        if self._finished.wait(self._backoff) or self._asked():
-            return
-        self._backoff = min(max(1.0, 2 * self._backoff), LONGEST_BACKOFF)
-        self._start_worker()
-        if self._asked():  # meanwhile, before there was anybody to ask
-            self.request_stop()
+            for worker in self._workers:
+                worker.look()
+                if self._asked():  # meanwhile, before there was anybody to ask
+                    worker.ask()
 
     def _asked(self) -> bool:
         return self._stopping

@@ -1,30 +1,40 @@
 """One job: claim an experiment, run it, store every round, and stop at once when the claim is gone."""
 
 import logging
+import math
 import os
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from enum import StrEnum
 from types import FrameType
 from typing import Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
+from app import disk
 from app.config import Settings
 from app.queue import Queue
-from app.store import experiments, rounds, workers
+from app.store import experiments, logs, rounds, workers
 from app.store.database import Database
 from app.store.experiments import Claim
 from app.store.rounds import Verdict
+from app.store.states import State
 from workers.artifacts import make_wanted, order_artifacts, weights_finder
 from workers.drain import Drain
+from workers.files import checkpoint_files
+from workers.log_lines import LogLines
+from workers.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 """How often the watching thread looks for a cancel, a drain or a lost claim."""
+LOG_SECONDS = 2.0
+JOBS_A_PROCESS, PROCESS_SECONDS = 20, 600.0
+"""How much one process may do before a fresh one takes over: importing torch costs seconds, old processes grow."""
 SLOTS_VARIABLE = "FEDARENA_WORKER_SLOTS"
 """Set by the worker for its children: how many of them share the cores."""
 
@@ -38,6 +48,9 @@ def run_next(settings: Settings, owner: str) -> str | None:
     """
     if Drain(settings, owner).is_asked():
         return None
+    if (reason := disk.shortage(settings)) is not None:
+        log.warning("no new experiment is taken: %s", reason)
+        return None
     database = Database(settings.database, checkpoints=False)
     try:
         make_wanted(settings, database, owner)  # short, so it never waits behind an experiment that is due
@@ -45,68 +58,128 @@ def run_next(settings: Settings, owner: str) -> str | None:
             claim = experiments.claim(session, owner, settings.lease_seconds)
         if claim is None:
             return None
-        Job(settings, database, claim).run()
-        make_wanted(settings, database, owner)
         with database.read() as session:
-            more = experiments.due(session) > 0
-        if more:
-            queue = Queue(settings)
-            queue.send()
-            queue.close()
+            busy = experiments.running(session, owner) + experiments.due(session, settings.lease_seconds)
+        Job(settings, database, claim, threads=threads_of_a_slot(settings, busy)).run()
+        make_wanted(settings, database, owner)
         return claim.experiment
     finally:
         database.close()
 
 
+def run_due(settings: Settings, owner: str) -> int:
+    """Run due experiments one after the other in this process, which has torch by then; returns how many.
+
+    After a while, or one that failed, a fresh process takes the next one: a hint is sent for it.
+    """
+    done, started = 0, time.monotonic()
+    while (experiment := run_next(settings, owner)) is not None:
+        done += 1
+        if (
+            done >= JOBS_A_PROCESS
+            or time.monotonic() - started > PROCESS_SECONDS
+            or not _went_well(settings, experiment)
+        ):
+            _hint_if_due(settings)
+            break
+    return done
+
+
+def _went_well(settings: Settings, experiment: str) -> bool:
+    database = Database(settings.database, checkpoints=False)
+    try:
+        with database.read() as session:
+            row = experiments.get(session, experiment)
+            return row is not None and row.state is State.FINISHED
+    finally:
+        database.close()
+
+
+def _hint_if_due(settings: Settings) -> None:
+    database = Database(settings.database, checkpoints=False)
+    try:
+        with database.read() as session:
+            more = experiments.due(session, settings.lease_seconds) > 0
+    finally:
+        database.close()
+    if more:
+        queue = Queue(settings)
+        queue.send()
+        queue.close()
+
+
+class Leaving(StrEnum):
+    """Why a job gives its experiment back after the present round."""
+
+    DRAIN = "the worker stops"
+    PAUSE = "it is to be paused"
+    WINDOW = "its window has closed"
+
+
 class Job:
     """One claimed experiment in this process."""
 
-    def __init__(self, settings: Settings, database: Database, claim: Claim) -> None:
+    def __init__(self, settings: Settings, database: Database, claim: Claim, threads: int = 1) -> None:
         self._settings = settings
         self._database = database
         self._claim = claim
+        self._threads = threads
         self._drain = Drain(settings, claim.owner)
+        self._pulse = Pulse(settings, claim.owner, claim.experiment, claim.fence)
+        self._lines = LogLines()
         self._lost = False
         self._cancelled = False
-        self._drain_deadline: float | None = None
+        self._leaving: tuple[Leaving, float] | None = None  # why, and until when the round may end
         self._done = threading.Event()
 
     def run(self) -> None:
         """Ends with the experiment finished, failed, diverged, cancelled, given back, or taken by another worker."""
         watcher = threading.Thread(target=self._watch, name="heartbeat", daemon=True)
         previous = self._catch_sigterm()
+        self._pulse.start()
         watcher.start()
         try:
-            self._run_rounds()
-        except KeyboardInterrupt:
-            self._give_back()
-            raise
-        except Exception as error:
-            self._fail(error)
+            with self._lines:
+                self._run()
         finally:
             self._done.set()
             watcher.join(timeout=10)
+            self._pulse.stop()
+            self._keep_log()
             if previous is not None:
                 signal.signal(signal.SIGTERM, previous)
 
+    def _run(self) -> None:
+        try:
+            self._run_rounds()
+        except KeyboardInterrupt:
+            self._give_back("the worker was interrupted")
+            raise
+        except Exception as error:
+            if disk.is_full(error):
+                self._wait_for_room(error)
+            else:
+                self._fail(error)
+
     def _run_rounds(self) -> None:
         # only now: these bring torch
-        from engine.checkpoint import Checkpoints, rounds_with_checkpoints
+        from engine.checkpoint import CheckpointDamaged, Checkpoints, rounds_with_checkpoints
         from engine.run import Diverged, Interrupted, Run
         from engine.spec import ExperimentSpec
 
         settings, claim = self._settings, self._claim
-        folder = settings.checkpoint_folder(claim.experiment)
-        checkpoints = Checkpoints(folder, writer=str(claim.fence), keep=settings.checkpoint_keep)
+        files = checkpoint_files(settings, claim.experiment)
+        checkpoints = Checkpoints(files, writer=str(claim.fence), keep=settings.checkpoint_keep)
         spec = ExperimentSpec.parse(claim.spec)
         try:
+            snapshot = self._snapshot(checkpoints, spec.fingerprint())
             run = Run(
                 spec,
                 data_root=settings.data_root,
-                threads=threads_of_a_slot(settings),
+                threads=self._threads,
                 **settings.compute,
                 should_stop=self.should_stop,
-                resume_from=self._snapshot(checkpoints, spec.fingerprint()),
+                resume_from=snapshot,
                 weights=weights_finder(settings),
             )
             partition, environment, device = run.partition_fingerprint, run.environment, str(run.compute.device)
@@ -115,18 +188,32 @@ class Job:
                 log.info("experiment %s was taken by another worker", self._claim.experiment)
                 return
             self._write(lambda session: order_artifacts(session, self._claim))
+            log.info(
+                "experiment %s: worker %s on %s with %d threads %s",
+                claim.experiment,
+                claim.owner,
+                device,
+                self._threads,
+                "starts" if snapshot is None else f"goes on after round {snapshot.round}",
+            )
             every = settings.checkpoint_every or None
-            for record, saved in rounds_with_checkpoints(run, checkpoints, every, is_last=self._is_draining):
+            for record, saved in rounds_with_checkpoints(run, checkpoints, every, is_last=self._is_leaving):
+                leaving = self._leaving
+                if saved is None and record.round > 0 and (leaving is not None or self._is_stopped_by(record)):
+                    saved = checkpoints.save(run)
                 verdict = self._hand_in(record, None if saved is None else (saved.manifest, saved.sha256))
                 if saved is not None and verdict is not Verdict.LOST:
                     checkpoints.prune()
                 if not verdict.goes_on():
                     return
-                if self._is_draining():
-                    self._give_back()
+                if leaving is not None:
+                    self._give_back(leaving[0])
                     return
         except Interrupted:
             self._after_interruption()
+        except CheckpointDamaged as error:
+            # after it was verified: whoever takes the experiment next finds it and starts from an older one
+            self._give_back(str(error))
         except Diverged as error:
             reason = str(error)
             self._write(lambda session: experiments.diverge(session, self._claim, reason))
@@ -146,14 +233,22 @@ class Job:
             log.warning("experiment %s goes on %s: %s", self._claim.experiment, where, error)
             return older
 
-    def _is_draining(self) -> bool:
-        return self._drain_deadline is not None
+    def _is_leaving(self) -> bool:
+        return self._leaving is not None
+
+    def _is_stopped_by(self, record: Any) -> bool:
+        """The stop rule will end it with this round, whose state should then be on disk."""
+        if not self._claim.has_stop_rule:
+            return False
+        with self._database.read() as session:
+            return rounds.would_stop(session, self._claim, record)
 
     def _hand_in(self, record: Any, checkpoint: tuple[str, str] | None) -> Verdict:
         """Store the round with the checkpoint behind it."""
         verdict = self._write(
             lambda session: rounds.commit_round(session, self._claim, record, self._settings.lease_seconds, checkpoint)
         )
+        self._pulse.note(rounds=record.round, device_memory=_device_memory())
         if not verdict.goes_on():
             level = logging.WARNING if verdict in {Verdict.DIFFERENT, Verdict.LOST} else logging.INFO
             log.log(level, "experiment %s: %s at round %d", self._claim.experiment, verdict.value, record.round)
@@ -163,7 +258,7 @@ class Job:
         """Polled by the engine between batches: everything it reads was fetched by the watching thread."""
         if self._lost or self._cancelled:
             return True
-        return self._drain_deadline is not None and time.monotonic() > self._drain_deadline
+        return self._leaving is not None and time.monotonic() > self._leaving[1]
 
     def _after_interruption(self) -> None:
         if self._lost:
@@ -172,21 +267,28 @@ class Job:
             self._write(lambda session: experiments.obey_cancel(session, self._claim))
             log.info("experiment %s cancelled", self._claim.experiment)
         else:
-            self._give_back()
+            self._give_back("the present round did not end in time")
 
-    def _give_back(self) -> None:
+    def _give_back(self, why: str) -> None:
         self._write(lambda session: experiments.release(session, self._claim))
-        log.info("experiment %s given back to the queue", self._claim.experiment)
+        log.info("experiment %s given back: %s", self._claim.experiment, why)
 
     def _fail(self, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
-        if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
-            reason += "; try a smaller batch_size or smaller models"
+        if isinstance(error, MemoryError) or "out of memory" in reason.lower() or "OutOfMemory" in reason:
+            reason += "; try a smaller batch_size, smaller models, or clients one by one instead of stacked"
         detail = "".join(traceback.format_exception(error))
         log.error("experiment %s failed: %s", self._claim.experiment, reason)
         self._write(lambda session: experiments.fail(session, self._claim, reason, detail))
 
-    def _write(self, work: Callable[[Any], Result]) -> Result:
+    def _wait_for_room(self, error: Exception) -> None:
+        """Pause the experiment; the reconciler resumes it. The ballast makes room for this one transaction."""
+        reason = f"{disk.HOLD}: {' '.join(str(error).split())[:300]}; it goes on by itself when there is room"
+        log.error("experiment %s paused: %s", self._claim.experiment, reason)
+        disk.Ballast(self._settings).give_up()
+        self._write(lambda session: experiments.hold(session, self._claim, reason), although_full=True)
+
+    def _write(self, work: Callable[[Any], Result], *, although_full: bool = False) -> Result:
         """One transaction, tried again while the database is locked or restarting.
 
         Safe to repeat: if the first commit did arrive, the second finds the round stored, or the claim gone.
@@ -197,17 +299,17 @@ class Job:
                 with self._database.write() as session:
                     return work(session)
             except DBAPIError as error:
-                if not _passes(error):
+                if not _passes(error) and not (although_full and disk.is_full(error)):
                     raise
                 log.warning("the store is busy, trying again: %s", str(error.orig).splitlines()[0])
                 time.sleep(wait)
                 wait = min(2 * wait, 5.0)
 
     def _watch(self) -> None:
-        renewed = time.monotonic()
+        renewed = logged = time.monotonic()
         while not self._done.wait(LOOK_SECONDS):
-            if self._drain_deadline is None and self._drain.is_asked():
-                self._start_draining()
+            if self._drain.is_asked():
+                self._leave(Leaving.DRAIN)
             try:
                 if time.monotonic() - renewed >= self._settings.heartbeat_seconds:
                     with self._database.write() as session:
@@ -223,9 +325,35 @@ class Job:
                 self._lost = True
                 return
             self._cancelled = standing.cancel
+            self._leave(Leaving.PAUSE if standing.pause else None if standing.in_window else Leaving.WINDOW)
+            if time.monotonic() - logged >= LOG_SECONDS:
+                self._keep_log()
+                logged = time.monotonic()
 
-    def _start_draining(self) -> None:
-        self._drain_deadline = time.monotonic() + self._settings.grace_seconds
+    def _leave(self, why: Leaving | None) -> None:
+        """Give the experiment back after the present round. A pause can be taken back in time, a drain cannot.
+
+        A stopping worker and a pause wait for the round only so long; a window that closes lets it end.
+        """
+        before = self._leaving[0] if self._leaving is not None else None
+        if before is Leaving.DRAIN or before is why:
+            return
+        if why is None:
+            self._leaving = None
+        else:
+            patience = math.inf if why is Leaving.WINDOW else self._settings.grace_seconds
+            self._leaving = (why, time.monotonic() + patience)
+
+    def _keep_log(self) -> None:
+        lines = self._lines.take()
+        if not lines:
+            return
+        try:
+            with self._database.write() as session:
+                logs.append(session, self._claim, lines)
+        except DBAPIError as error:
+            self._lines.put_back(lines)
+            log.debug("the log waits: %s", error.orig)
 
     def _catch_sigterm(self) -> Any:
         """A terminated child ends like a drained one. Signals reach only the main thread."""
@@ -233,18 +361,31 @@ class Job:
             return None
 
         def drain(_number: int, _frame: FrameType | None) -> None:
-            if self._drain_deadline is None:
-                self._start_draining()
+            self._leave(Leaving.DRAIN)
 
         return signal.signal(signal.SIGTERM, drain)
 
 
-def threads_of_a_slot(settings: Settings) -> int:
-    """The setting, or the cores divided by the slots that share them."""
+def threads_of_a_slot(settings: Settings, busy: int | None = None) -> int:
+    """The setting, or the cores divided by the slots that share them now: `busy` experiments run or wait here.
+
+    The number of threads never changes a result. It is fixed when an experiment starts.
+    """
     if settings.threads:
         return settings.threads
     slots = int(os.environ.get(SLOTS_VARIABLE, "1"))
-    return max(1, (os.cpu_count() or 1) // max(1, slots))
+    sharing = slots if busy is None else min(slots, busy)
+    return max(1, (os.cpu_count() or 1) // max(1, sharing))
+
+
+def _device_memory() -> tuple[int, int] | None:
+    """Bytes free and total on the CUDA device in use; None on a CPU."""
+    import torch
+
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    free, total = torch.cuda.mem_get_info()
+    return int(free), int(total)
 
 
 def _passes(error: DBAPIError) -> bool:

@@ -2,9 +2,11 @@
 
 import logging
 import os
+import secrets
 import socket
 import sys
 import threading
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,21 @@ from celery import signals
 from celery.platforms import SecurityWarning
 from sqlalchemy.exc import SQLAlchemyError
 
+from app import disk
 from app.config import Settings
 from app.queue import QUEUE, Queue
 from app.store import experiments, workers
 from app.store.database import Database
 from app.store.migrate import migrate
+from workers import machine
 from workers.drain import Drain
 from workers.job import SLOTS_VARIABLE
+from workers.watchdog import Watchdog, is_alive, sweep_pulses
 
 log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 2.0
+"""How often the store is asked for cancels that a child does not obey."""
 
 
 def work(settings: Settings, slots: int) -> int:
@@ -61,29 +69,36 @@ def work(settings: Settings, slots: int) -> int:
 
 
 class Presence:
-    """The worker's row in the store, renewed by a thread."""
+    """The worker's row in the store, renewed by a thread with what it has to report."""
 
     def __init__(self, settings: Settings, slots: int) -> None:
         self._settings = settings
         self._slots = slots
         self._host = socket.gethostname()
-        self.name = f"worker-{os.getpid()}@{self._host}"
+        # the random part keeps containers apart that have one host name and one process number
+        self.name = f"worker-{os.getpid()}-{secrets.token_hex(3)}@{self._host}"
         self._database = Database(settings.database, checkpoints=False)
+        self._watchdog = Watchdog(settings, self.name)
+        self._counted: tuple[float, int] = (time.monotonic(), 0)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="presence", daemon=True)
 
     def start(self) -> None:
         migrate(self._database)
+        sweep_pulses(self._settings)
+        disk.Ballast(self._settings).make()
         self._bury_the_dead()
         self._register()
+        self._watchdog.start()
         self._thread.start()
 
     def due(self) -> int:
         with self._database.read() as session:
-            return experiments.due(session)
+            return experiments.due(session, self._settings.lease_seconds)
 
     def stop(self) -> None:
         self._stop.set()
+        self._watchdog.stop()
         self._thread.join(timeout=10)
         try:
             with self._database.write() as session:
@@ -92,6 +107,24 @@ class Presence:
             log.warning("could not sign off: %s", str(error).splitlines()[0])
         self._database.close()
 
+    def report(self) -> dict[str, Any]:
+        """What the dashboard shows of this worker."""
+        held = self._watchdog.holdings()
+        (before, rounds), now = self._counted, (time.monotonic(), self._watchdog.rounds())
+        self._counted = now
+        on_device = next((holding.device_memory for holding in held if holding.device_memory), None)
+        here = machine.memory()
+        return {
+            "memory_free": here and here[0],
+            "memory_total": here and here[1],
+            "device_memory_free": on_device and on_device[0],
+            "device_memory_total": on_device and on_device[1],
+            "experiments": sorted(holding.experiment for holding in held),
+            "rounds_per_minute": round(60 * (now[1] - rounds) / max(1e-3, now[0] - before), 1),
+            "shortage": disk.shortage(self._settings),
+            "versions": machine.versions(),
+        }
+
     def _register(self) -> None:
         with self._database.write() as session:
             workers.register(
@@ -99,9 +132,11 @@ class Presence:
                 name=self.name,
                 host=self._host,
                 pid=os.getpid(),
+                machine=machine.identity(),
                 device=self._device(),
                 slots=self._slots,
             )
+            workers.seen(session, self.name, self.report())
 
     def _device(self) -> str:
         """A guess without torch; a job corrects it when it knows better."""
@@ -110,32 +145,30 @@ class Presence:
         return "cuda" if Path("/dev/nvidia0").exists() else "cpu"
 
     def _renew(self) -> None:
-        while not self._stop.wait(self._settings.heartbeat_seconds):
+        look = min(LOOK_SECONDS, self._settings.heartbeat_seconds)
+        seen = time.monotonic()
+        while not self._stop.wait(look):
             try:
+                self._watchdog.settle(self._database)
+                if time.monotonic() - seen < self._settings.heartbeat_seconds:
+                    continue
+                seen = time.monotonic()
                 with self._database.write() as session:
-                    known = workers.seen(session, self.name)
+                    known = workers.seen(session, self.name, self.report())
                 if not known:
                     self._register()
+                disk.Ballast(self._settings).make()
             except SQLAlchemyError as error:
                 log.warning("cannot report to the store: %s", str(error).splitlines()[0])
 
     def _bury_the_dead(self) -> None:
         """Workers of this machine whose process is gone: what they held can be claimed before the lease ends."""
+        here = machine.identity()
         with self._database.write() as session:
             for row in workers.known(session):
-                if row.host == self._host and not _is_alive(row.pid):
+                if row.machine == here and not is_alive(row.pid):
                     experiments.expire_leases(session, row.name)
                     workers.remove(session, row.name)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def main() -> int:

@@ -4,10 +4,10 @@ from celery import Task, shared_task
 
 from app.config import Settings
 from app.queue import TASK
-from workers.job import run_next
+from workers.job import run_due
 
 
 @shared_task(name=TASK, bind=True)  # type: ignore[untyped-decorator]
 def look(self: Task) -> None:
     """Takes no data: what to do is in the store."""
-    run_next(Settings(), owner=self.request.hostname)
+    run_due(Settings(), owner=self.request.hostname)

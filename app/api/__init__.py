@@ -16,6 +16,7 @@ from app.api import (
     partitions,
     rounds,
     sweeps,
+    workers,
 )
 from app.errors import Errors
 
@@ -39,5 +40,6 @@ router.include_router(partitions.router)
 router.include_router(events.router)
 router.include_router(catalog.router)
 router.include_router(estimate.router)
+router.include_router(workers.router)
 
 health_router = health.router

@@ -1,22 +1,26 @@
-"""Submit, list, look at and cancel experiments."""
+"""Submit, list, look at and steer experiments."""
 
 import logging
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
 from app.api.once import find_answer, once
+from app.api.plans import SubmittedPlan
 from app.api.services import SPEC_BODY, PostedSpec, Services, Using, check_spec
 from app.errors import Errors, Refusal, not_found
-from app.store import experiments, idempotency, listing, sequence
-from app.store.experiments import AlreadyFinished
+from app.store import experiments, idempotency, listing, logs, sequence, steering
+from app.store.experiments import NotNow
 from app.store.listing import Filter, Sort
+from app.store.plan import MOST_PRIORITY, Plan, Window
 from app.store.states import State
-from app.store.views import ExperimentView, experiment_view
+from app.store.tables import Experiment
+from app.store.views import ExperimentView, LogLineView, experiment_view, log_line_view
 from engine.spec import ExperimentSpec
 
 log = logging.getLogger(__name__)
@@ -24,6 +28,11 @@ router = APIRouter(tags=["experiments"])
 
 Id = Annotated[str, Path(description="The experiment's ULID")]
 NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Errors, "description": "There is no such experiment"}}
+
+NOT_ALLOWED: dict[int | str, dict[str, Any]] = {
+    **NOT_FOUND,
+    409: {"model": Errors, "description": "Its state does not allow that"},
+}
 
 
 class ExperimentPage(BaseModel):
@@ -51,14 +60,16 @@ async def submit(
     request: Request,
     use: Using,
     spec: PostedSpec,
+    plan: SubmittedPlan,
     idempotency_key: Annotated[
         str | None,
         Header(min_length=1, max_length=200, description="The same key with the same body makes one experiment"),
     ] = None,
 ) -> Response:
     """Queue an experiment. It exists when the answer comes, whether or not a worker or the broker is there."""
-    digest = idempotency.request_hash(request.method, request.url.path, await request.body())
-    answer, replayed = await run_in_threadpool(_submit, use, spec, idempotency_key, digest)
+    address = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+    digest = idempotency.request_hash(request.method, address, await request.body())
+    answer, replayed = await run_in_threadpool(_submit, use, spec, plan, idempotency_key, digest)
     headers = {"Location": f"/api/experiments/{answer['id']}"}
     if replayed:
         headers["Idempotent-Replayed"] = "true"
@@ -68,7 +79,9 @@ async def submit(
     return JSONResponse(answer, 201, headers)
 
 
-def _submit(use: Services, spec: ExperimentSpec, key: str | None, digest: str) -> tuple[dict[str, Any], bool]:
+def _submit(
+    use: Services, spec: ExperimentSpec, plan: Plan, key: str | None, digest: str
+) -> tuple[dict[str, Any], bool]:
     """The answer, and whether it was given before."""
     if key is not None and (stored := find_answer(use, key, digest)) is not None:
         return stored, True
@@ -76,12 +89,16 @@ def _submit(use: Services, spec: ExperimentSpec, key: str | None, digest: str) -
     plain, fingerprint = spec.canonical(), spec.fingerprint()
 
     def store(session: Session) -> dict[str, Any]:
-        answer = experiment_view(experiments.submit(session, plain, fingerprint)).model_dump(mode="json")
+        answer = _view(session, experiments.submit(session, plain, fingerprint, plan)).model_dump(mode="json")
         if key is not None:
             idempotency.keep(session, key, digest, answer["id"], answer)
         return answer
 
     return once(use, key, digest, store)
+
+
+def _view(session: Session, row: Experiment) -> ExperimentView:
+    return experiment_view(row, experiments.position(session, row))
 
 
 @router.get("/experiments", response_model=ExperimentPage)
@@ -116,22 +133,97 @@ def get_experiment(use: Using, id: Id) -> ExperimentView:
         row = experiments.get(session, id)
         if row is None:
             raise not_found("experiment", id)
-        return experiment_view(row)
+        return _view(session, row)
 
 
-@router.post(
-    "/experiments/{id}/cancel",
-    responses={**NOT_FOUND, 409: {"model": Errors, "description": "It has already ended"}},
-)
-def cancel(use: Using, id: Id) -> ExperimentView:
-    """A queued experiment is cancelled at once; a running one within a few seconds. Stored rounds stay."""
+def _steer(
+    use: Services, id: str, ask: Callable[[Session], Experiment | None], *, hint: bool = False
+) -> ExperimentView:
+    """Ask for a change in one transaction; 404 where there is nothing, 409 where the state does not allow it."""
     try:
         with use.database.write() as session:
-            row = experiments.cancel(session, id)
+            row = ask(session)
             if row is None:
                 raise not_found("experiment", id)
-            answer = experiment_view(row)
-    except AlreadyFinished as error:
+            answer = _view(session, row)
+    except NotNow as error:
         raise Refusal(409, str(error), field="state", value=error.state.value) from None
     use.events.ring()
+    if hint:
+        use.queue.hint()
     return answer
+
+
+@router.post("/experiments/{id}/cancel", responses=NOT_ALLOWED)
+def cancel(use: Using, id: Id) -> ExperimentView:
+    """A queued experiment is cancelled at once; a running one within a few seconds. Stored rounds stay."""
+    return _steer(use, id, lambda session: experiments.cancel(session, id))
+
+
+@router.post("/experiments/{id}/pause", responses=NOT_ALLOWED)
+def pause(use: Using, id: Id) -> ExperimentView:
+    """A queued experiment is paused at once; a running one after its present round."""
+    return _steer(use, id, lambda session: steering.pause(session, id))
+
+
+@router.post("/experiments/{id}/resume", responses=NOT_ALLOWED)
+def resume(use: Using, id: Id) -> ExperimentView:
+    """Back to the queue; it goes on after its last checkpoint with the same bits."""
+    return _steer(use, id, lambda session: steering.resume(session, id), hint=True)
+
+
+class QueueChange(BaseModel):
+    """Only the fields that are given are changed; null takes a restriction away."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    priority: int = Field(0, ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Higher ones are taken first")
+    start_after: AwareDatetime | None = Field(None, description="Not before this moment; ISO 8601 with a zone")
+    window: Window | None = Field(None, description="Part of every day in which it may run")
+
+    def columns(self) -> dict[str, Any]:
+        given = {"window_from", "window_to"} if "window" in self.model_fields_set else set()
+        given |= self.model_fields_set - {"window"}
+        all_columns = Plan(priority=self.priority, start_after=self.start_after, window=self.window).columns()
+        return {name: value for name, value in all_columns.items() if name in given}
+
+
+@router.patch("/experiments/{id}/queue", responses=NOT_ALLOWED)
+def change_queue(use: Using, id: Id, change: QueueChange) -> ExperimentView:
+    """Another priority, first moment or window, for one that waits, is paused or runs."""
+    return _steer(use, id, lambda session: steering.change_plan(session, id, change.columns()), hint=True)
+
+
+@router.post("/experiments/{id}/retry", status_code=201, responses=NOT_ALLOWED)
+def retry(use: Using, id: Id) -> ExperimentView:
+    """A new experiment with the same spec, for one that failed, diverged or was cancelled. It starts anew."""
+    return _steer(use, id, lambda session: steering.retry(session, id), hint=True)
+
+
+@router.delete("/experiments/{id}", responses=NOT_ALLOWED)
+def delete(use: Using, id: Id) -> ExperimentView:
+    """Hide an ended experiment. For a day it can be had back; then its rounds and files are removed."""
+    return _steer(use, id, lambda session: steering.mark_deleted(session, id))
+
+
+@router.post("/experiments/{id}/undelete", responses=NOT_ALLOWED)
+def undelete(use: Using, id: Id) -> ExperimentView:
+    """Show a deleted experiment again."""
+    return _steer(use, id, lambda session: steering.undelete(session, id))
+
+
+class Log(BaseModel):
+    """The newest lines, in order."""
+
+    lines: list[LogLineView]
+
+
+@router.get("/experiments/{id}/log", responses=NOT_FOUND)
+def get_log(
+    use: Using, id: Id, after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only lines after this number")] = 0
+) -> Log:
+    """What the workers said while they ran it."""
+    with use.database.read() as session:
+        if experiments.get(session, id) is None:
+            raise not_found("experiment", id)
+        return Log(lines=[log_line_view(line) for line in logs.after(session, id, after)])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import Double, select
+from sqlalchemy import Double, Integer, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlmodel import Session
@@ -26,6 +26,24 @@ def _sqlite(_element: now, _compiler: Any, **_: Any) -> str:
 def _postgresql(_element: now, _compiler: Any, **_: Any) -> str:
     # not now(): that is the start of the transaction, and a transaction may have waited for a lock
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
+
+
+class minute_of_day(FunctionElement[int]):  # noqa: N801
+    """Minutes since midnight, UTC."""
+
+    type = Integer()
+    inherit_cache = True
+
+
+@compiles(minute_of_day, "sqlite")
+def _sqlite_minute(_element: minute_of_day, _compiler: Any, **_: Any) -> str:
+    return f"(CAST({SQLITE_FUNCTION}() / 60 AS INTEGER) % 1440)"
+
+
+@compiles(minute_of_day, "postgresql")
+def _postgresql_minute(_element: minute_of_day, _compiler: Any, **_: Any) -> str:
+    # a cast alone would round
+    return "MOD(CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) / 60) AS BIGINT), 1440)"
 
 
 def read_clock(session: Session) -> float:

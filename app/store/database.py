@@ -4,7 +4,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -80,9 +80,13 @@ def file_system(path: Path) -> str:
 class Database:
     """A pool of connections and the two kinds of transaction."""
 
-    def __init__(self, url: str, *, checkpoints: bool = True) -> None:
-        """`checkpoints` false: this process never moves the WAL into the file where SQLite is too old to share that."""
+    def __init__(self, url: str, *, checkpoints: bool = True, clock: Callable[[], float] = time.time) -> None:
+        """`checkpoints` false: this process never moves the WAL into the file where SQLite is too old to share that.
+
+        `clock` is SQLite's; PostgreSQL has its own.
+        """
         self.url = _parse(url)
+        self._clock = clock
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.engine = self._sqlite(checkpoints) if self.is_sqlite else self._postgresql()
         self._writing = self.engine.execution_options(fedarena_write=True)
@@ -148,7 +152,7 @@ class Database:
         @event.listens_for(engine, "connect")
         def _prepare(connection: Any, _record: Any) -> None:
             connection.isolation_level = None  # transactions are begun below, not by the driver
-            connection.create_function(SQLITE_FUNCTION, 0, time.time)
+            connection.create_function(SQLITE_FUNCTION, 0, self._clock)
             cursor = connection.cursor()
             # the time-out comes first: changing the journal mode needs a lock itself
             cursor.execute(f"PRAGMA busy_timeout={BUSY_MILLISECONDS}")

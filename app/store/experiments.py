@@ -4,17 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Text, and_, case, cast, func, insert, inspect, or_, select, update
+from sqlalchemy import ColumnElement, Text, and_, case, cast, func, insert, inspect, not_, or_, select, update
 from sqlmodel import Session, col
 
 from app.store import sequence
-from app.store.clock import now, read_clock
+from app.store.clock import minute_of_day, now, read_clock
 from app.store.ids import new_id
+from app.store.plan import Plan
 from app.store.states import State
 from app.store.tables import Experiment
 
 MAX_DEATHS = 5
 """So many workers may die on an experiment without a new round before it fails."""
+USUAL_LEASE_SECONDS = 60.0
+ASKED = "asked"
+"""The hold of an experiment that somebody paused by hand."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +31,52 @@ class Claim:
     spec: dict[str, Any]
     next_round: int
     checkpoint: tuple[str, str] | None = None  # manifest and sha256
+    has_stop_rule: bool = False
 
 
-class AlreadyFinished(Exception):
-    """The experiment has ended; nothing can be changed any more."""
+class NotNow(Exception):
+    """The experiment's state does not allow what was asked."""
 
-    def __init__(self, experiment: str, state: State) -> None:
-        super().__init__(f"experiment {experiment} is already {state.value}, so it cannot be cancelled")
+    def __init__(self, message: str, state: State) -> None:
+        super().__init__(message)
         self.state = state
 
 
+class AlreadyFinished(NotNow):
+    """The experiment has ended, or is about to; nothing can be changed any more."""
+
+    def __init__(self, experiment: str, state: State, what: str = "cancelled") -> None:
+        super().__init__(f"experiment {experiment} is already {state.value}, so it cannot be {what}", state)
+
+
 def submit(
-    session: Session, spec: Mapping[str, Any], fingerprint: str, *, priority: int = 0, start_after: float = 0.0
+    session: Session,
+    spec: Mapping[str, Any],
+    fingerprint: str,
+    plan: Plan | None = None,
+    *,
+    sweep: str | None = None,
+    cell: Mapping[str, Any] | None = None,
 ) -> Experiment:
     """A new row, queued. `spec` is the complete spec as plain JSON values."""
+    return _insert(
+        session,
+        spec,
+        fingerprint,
+        sweep=sweep,
+        cell=None if cell is None else dict(cell),
+        **(plan or Plan()).columns(),
+    )
+
+
+def submit_again(session: Session, old: Experiment) -> Experiment:
+    """The same spec and plan as a new row that starts anew."""
+    kept = ("priority", "window_from", "window_to", "stop", "sweep", "cell")
+    values = {name: getattr(old, name) for name in kept}
+    return _insert(session, old.spec, old.fingerprint, retry_of=old.id, **values)
+
+
+def _insert(session: Session, spec: Mapping[str, Any], fingerprint: str, **values: Any) -> Experiment:
     place = sequence.take(session)
     row = Experiment(
         id=new_id(),
@@ -52,13 +88,12 @@ def submit(
         spec=dict(spec),
         fingerprint=fingerprint,
         created_at=read_clock(session),
-        priority=priority,
         place=place,
-        start_after=start_after,
         rounds=spec["rounds"],
         totals={"bytes_up": 0, "bytes_down": 0, "client_flops": 0},
         seq=place,
         state_seq=place,
+        **values,
     )
     session.add(row)
     session.flush()
@@ -94,17 +129,39 @@ def submit_many(session: Session, entries: Sequence[Mapping[str, Any]]) -> list[
 
 
 def get(session: Session, experiment: str) -> Experiment | None:
-    return session.get(Experiment, experiment)
+    """None: there is no such experiment, or it was deleted."""
+    row = session.get(Experiment, experiment)
+    return None if row is None or row.deleted_at is not None else row
+
+
+def locked(session: Session, experiment: str) -> Experiment | None:
+    """The row, deleted or not, locked until the commit."""
+    return session.scalars(select(Experiment).where(col(Experiment.id) == experiment).with_for_update()).first()
+
+
+def shown() -> ColumnElement[bool]:
+    """Not deleted."""
+    return col(Experiment.deleted_at).is_(None)
 
 
 def existing(session: Session, ids: Sequence[str]) -> set[str]:
     """Which of the ids there are."""
-    return set(session.scalars(select(col(Experiment.id)).where(col(Experiment.id).in_(ids))))
+    return set(session.scalars(select(col(Experiment.id)).where(col(Experiment.id).in_(ids), shown())))
+
+
+def known(session: Session, ids: Sequence[str]) -> set[str]:
+    """Which of the ids have a row, deleted ones included."""
+    found: set[str] = set()
+    for start in range(0, len(ids), 500):
+        chunk = ids[start : start + 500]
+        found.update(session.scalars(select(col(Experiment.id)).where(col(Experiment.id).in_(chunk))))
+    return found
 
 
 def some(session: Session, ids: Sequence[str]) -> dict[str, Experiment]:
     """Those of the ids that exist, in their order."""
-    found = {row.id: row for row in session.scalars(select(Experiment).where(col(Experiment.id).in_(ids)))}
+    query = select(Experiment).where(col(Experiment.id).in_(ids), shown())
+    found = {row.id: row for row in session.scalars(query)}
     return {key: found[key] for key in ids if key in found}
 
 
@@ -112,7 +169,7 @@ def page(
     session: Session, *, state: State | None = None, search: str = "", limit: int = 50, before: str | None = None
 ) -> tuple[list[Experiment], str | None]:
     """Newest first; the second value is the `before` of the next page."""
-    query = select(Experiment).order_by(col(Experiment.id).desc()).limit(limit + 1)
+    query = select(Experiment).where(shown()).order_by(col(Experiment.id).desc()).limit(limit + 1)
     if state is not None:
         query = query.where(col(Experiment.state) == state)
     if before is not None:
@@ -133,42 +190,75 @@ def mentions(word: str) -> ColumnElement[bool]:
 
 
 def count(session: Session) -> int:
-    return int(session.execute(select(func.count()).select_from(Experiment)).scalar_one())
+    return int(session.execute(select(func.count()).select_from(Experiment).where(shown())).scalar_one())
 
 
 def counts(session: Session) -> dict[State, int]:
     """How many experiments are in each state."""
-    rows = session.execute(select(col(Experiment.state), func.count()).group_by(col(Experiment.state)))
-    return dict(rows.all())
+    query = select(col(Experiment.state), func.count()).where(shown()).group_by(col(Experiment.state))
+    return dict(session.execute(query).all())
 
 
 def counts_by_algorithm(session: Session) -> dict[str, int]:
     """How many experiments each method has."""
-    rows = session.execute(select(col(Experiment.algorithm), func.count()).group_by(col(Experiment.algorithm)))
+    rows = session.execute(
+        select(col(Experiment.algorithm), func.count()).where(shown()).group_by(col(Experiment.algorithm))
+    )
     return dict(rows.all())
 
 
-def _due() -> ColumnElement[bool]:
+def position(session: Session, row: Experiment) -> int | None:
+    """How many are taken before it, by priority and place; None: it does not wait."""
+    if row.state is not State.QUEUED:
+        return None
+    before = or_(
+        col(Experiment.priority) > row.priority,
+        and_(col(Experiment.priority) == row.priority, col(Experiment.place) < row.place),
+    )
+    query = select(func.count()).select_from(Experiment).where(col(Experiment.state) == State.QUEUED, before)
+    return int(session.execute(query).scalar_one())
+
+
+def in_window() -> ColumnElement[bool]:
+    """The experiment may run at this minute of the day; a window may lead over midnight."""
+    begin, end, minute = col(Experiment.window_from), col(Experiment.window_to), minute_of_day()
+    after_begin, before_end = minute >= begin, minute < end
+    return or_(
+        begin.is_(None),
+        and_(begin < end, after_begin, before_end),
+        and_(begin > end, or_(after_begin, before_end)),
+    )
+
+
+def lease_is_over(lease_seconds: float = USUAL_LEASE_SECONDS) -> ColumnElement[bool]:
+    """Run out, or so far ahead that nobody can have taken it: the clock was set back since."""
+    longest = 2 * max(lease_seconds, USUAL_LEASE_SECONDS)
+    return or_(col(Experiment.lease) < now(), col(Experiment.lease) > now() + longest)
+
+
+def _due(lease_seconds: float) -> ColumnElement[bool]:
     """Queued and its time has come, or left behind by a worker that stopped renewing its lease."""
     waiting = and_(col(Experiment.state) == State.QUEUED, col(Experiment.start_after) <= now())
     orphaned = and_(
         col(Experiment.state) == State.RUNNING,
-        col(Experiment.lease) < now(),
+        col(Experiment.pause).is_(False),
+        lease_is_over(lease_seconds),
         col(Experiment.deaths) < MAX_DEATHS - 1,
     )
-    return and_(col(Experiment.cancel).is_(False), or_(waiting, orphaned))
+    return and_(col(Experiment.cancel).is_(False), or_(waiting, orphaned), in_window())
 
 
-def due(session: Session) -> int:
+def due(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) -> int:
     """How many experiments a worker could claim now."""
-    return int(session.execute(select(func.count()).select_from(Experiment).where(_due())).scalar_one())
+    query = select(func.count()).select_from(Experiment).where(_due(lease_seconds))
+    return int(session.execute(query).scalar_one())
 
 
 def claim(session: Session, owner: str, lease_seconds: float) -> Claim | None:
     """Take the first due experiment, in one statement; None when there is no work."""
     first = (
         select(col(Experiment.id))
-        .where(_due())
+        .where(_due(lease_seconds))
         .order_by(col(Experiment.priority).desc(), col(Experiment.place))
         .limit(1)
         .with_for_update(skip_locked=True)
@@ -194,6 +284,7 @@ def claim(session: Session, owner: str, lease_seconds: float) -> Claim | None:
             col(Experiment.next_round),
             col(Experiment.checkpoint),
             col(Experiment.checkpoint_sha256),
+            col(Experiment.stop),
         )
         .execution_options(synchronize_session=False)
     )
@@ -202,7 +293,9 @@ def claim(session: Session, owner: str, lease_seconds: float) -> Claim | None:
         return None
     _stamp(session, found.id)
     checkpoint = None if found.checkpoint is None else (found.checkpoint, found.checkpoint_sha256)
-    return Claim(found.id, found.fence, owner, found.spec, found.next_round, checkpoint)
+    return Claim(
+        found.id, found.fence, owner, found.spec, found.next_round, checkpoint, has_stop_rule=found.stop is not None
+    )
 
 
 @dataclass(frozen=True)
@@ -210,13 +303,15 @@ class Standing:
     """What a worker must know about its experiment between two batches."""
 
     cancel: bool
+    pause: bool = False
+    in_window: bool = True
 
 
 def standing(session: Session, claim: Claim) -> Standing | None:
     """None: the claim is lost, and its holder must stop."""
-    query = select(col(Experiment.cancel)).where(*_held(claim))
+    query = select(col(Experiment.cancel), col(Experiment.pause), in_window()).where(*_held(claim))
     found = session.execute(query).first()
-    return None if found is None else Standing(found.cancel)
+    return None if found is None else Standing(*map(bool, found))
 
 
 def renew(session: Session, claim: Claim, lease_seconds: float) -> Standing | None:
@@ -225,11 +320,11 @@ def renew(session: Session, claim: Claim, lease_seconds: float) -> Standing | No
         update(Experiment)
         .where(*_held(claim))
         .values(lease=now() + lease_seconds)
-        .returning(col(Experiment.cancel))
+        .returning(col(Experiment.cancel), col(Experiment.pause), in_window())
         .execution_options(synchronize_session=False)
     )
     found = session.execute(statement).first()
-    return None if found is None else Standing(found.cancel)
+    return None if found is None else Standing(*map(bool, found))
 
 
 def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
@@ -277,17 +372,37 @@ def obey_cancel(session: Session, claim: Claim) -> bool:
 
 
 def release(session: Session, claim: Claim) -> bool:
-    """Give the experiment back to the queue; False: the claim is lost."""
+    """Give the experiment back: to the queue, or paused where that was asked; False: the claim is lost."""
     row = held(session, claim)
     if row is None:
         return False
+    _give_back(session, row)
+    return True
+
+
+def hold(session: Session, claim: Claim, reason: str) -> bool:
+    """Give the experiment back as paused, with the reason; False: the claim is lost."""
+    row = held(session, claim)
+    if row is None:
+        return False
+    row.pause, row.hold = True, reason
+    _give_back(session, row)
+    return True
+
+
+def _give_back(session: Session, row: Experiment) -> None:
+    """A cancel that came first is obeyed instead."""
     if row.cancel:
         _finish(session, row, State.CANCELLED)
-        return True
-    _move(row, State.QUEUED)
+        return
+    if row.pause:
+        move(row, State.PAUSED)
+        row.pause = False
+        row.hold = row.hold or ASKED
+    else:
+        move(row, State.QUEUED)
     row.owner = row.lease = None
     _touch(session, row)
-    return True
 
 
 def _end(session: Session, claim: Claim, state: State, reason: str | None = None, detail: str | None = None) -> bool:
@@ -305,11 +420,12 @@ def _finish(
     if row.state is State.CANCELLING:
         state = State.CANCELLED
     elif state is State.CANCELLED and row.state is State.RUNNING:
-        _move(row, State.CANCELLING)
-    _move(row, state)
+        move(row, State.CANCELLING)
+    move(row, state)
     if state is not State.CANCELLED:
         row.error_reason, row.error_detail = reason, detail
-    row.owner = row.lease = None
+    row.owner = row.lease = row.hold = None
+    row.pause = False
     row.finished_at = read_clock(session)
     _touch(session, row)
 
@@ -321,9 +437,8 @@ def finish_locked(session: Session, row: Experiment, state: State, reason: str |
 
 def cancel(session: Session, experiment: str) -> Experiment | None:
     """Queued: cancelled at once. Running: its worker is asked to stop. None: there is no such experiment."""
-    query = select(Experiment).where(col(Experiment.id) == experiment).with_for_update()
-    row = session.scalars(query).first()
-    if row is None:
+    row = locked(session, experiment)
+    if row is None or row.deleted_at is not None:
         return None
     if row.state.is_finished():
         raise AlreadyFinished(experiment, row.state)
@@ -332,18 +447,18 @@ def cancel(session: Session, experiment: str) -> Experiment | None:
     row.cancel = True
     row.cancel_at = read_clock(session)
     if row.state is State.RUNNING:
-        _move(row, State.CANCELLING)
+        move(row, State.CANCELLING)
         _touch(session, row)
         return row
     if row.state is State.PAUSED:
-        _move(row, State.QUEUED)
+        move(row, State.QUEUED)
     _finish(session, row, State.CANCELLED)
     return row
 
 
-def expire_cancelling(session: Session, after_seconds: float) -> list[str]:
+def expire_cancelling(session: Session, after_seconds: float, lease_seconds: float = USUAL_LEASE_SECONDS) -> list[str]:
     """Cancelled for good: the owner is dead, or did not obey in time; the new fence shuts it out."""
-    overdue = or_(col(Experiment.lease) < now(), col(Experiment.cancel_at) < now() - after_seconds)
+    overdue = or_(lease_is_over(lease_seconds), col(Experiment.cancel_at) < now() - after_seconds)
     query = (
         select(Experiment).where(col(Experiment.state) == State.CANCELLING, overdue).with_for_update(skip_locked=True)
     )
@@ -354,13 +469,13 @@ def expire_cancelling(session: Session, after_seconds: float) -> list[str]:
     return [row.id for row in rows]
 
 
-def fail_hopeless(session: Session) -> list[str]:
+def fail_hopeless(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) -> list[str]:
     """Fail what has killed its workers too often without a new round."""
     query = (
         select(Experiment)
         .where(
             col(Experiment.state) == State.RUNNING,
-            col(Experiment.lease) < now(),
+            lease_is_over(lease_seconds),
             col(Experiment.deaths) >= MAX_DEATHS - 1,
         )
         .with_for_update(skip_locked=True)
@@ -375,6 +490,61 @@ def fail_hopeless(session: Session) -> list[str]:
         )
         _finish(session, row, State.FAILED, reason)
     return [row.id for row in rows]
+
+
+def settle_orphans(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) -> list[str]:
+    """Give back what a dead worker can no longer give back: what was to be paused, and what has left its window."""
+    query = (
+        select(Experiment)
+        .where(
+            col(Experiment.state) == State.RUNNING,
+            lease_is_over(lease_seconds),
+            col(Experiment.deaths) < MAX_DEATHS - 1,
+            or_(col(Experiment.pause).is_(True), not_(in_window())),
+        )
+        .with_for_update(skip_locked=True)
+    )
+    rows = list(session.scalars(query))
+    for row in rows:
+        row.fence += 1
+        row.deaths += 1
+        _give_back(session, row)
+    return [row.id for row in rows]
+
+
+def give_up(session: Session, experiment: str, fence: int) -> bool:
+    """The process that held this claim is known to be dead: let another one take it now."""
+    statement = (
+        update(Experiment)
+        .where(
+            col(Experiment.id) == experiment,
+            col(Experiment.fence) == fence,
+            col(Experiment.state).in_([State.RUNNING, State.CANCELLING]),
+            col(Experiment.lease) > now(),
+        )
+        .values(lease=now())
+        .returning(col(Experiment.id))
+        .execution_options(synchronize_session=False)
+    )
+    return session.execute(statement).first() is not None
+
+
+def unobeyed(session: Session, owner: str) -> dict[str, tuple[int, float]]:
+    """Experiments of this worker that were cancelled and still run: the fence, and for how many seconds."""
+    query = select(col(Experiment.id), col(Experiment.fence), now() - col(Experiment.cancel_at)).where(
+        col(Experiment.owner) == owner, col(Experiment.state) == State.CANCELLING
+    )
+    return {key: (fence, seconds) for key, fence, seconds in session.execute(query)}
+
+
+def running(session: Session, owner: str) -> int:
+    """How many experiments this worker holds."""
+    query = (
+        select(func.count())
+        .select_from(Experiment)
+        .where(col(Experiment.owner) == owner, col(Experiment.state).in_([State.RUNNING, State.CANCELLING]))
+    )
+    return int(session.execute(query).scalar_one())
 
 
 def expire_leases(session: Session, owner: str) -> int:
@@ -393,7 +563,8 @@ def expire_leases(session: Session, owner: str) -> int:
     return len(session.execute(statement).all())
 
 
-def _move(row: Experiment, state: State) -> None:
+def move(row: Experiment, state: State) -> None:
+    """The only way to another state."""
     if not row.state.may_become(state):
         raise ValueError(f"an experiment cannot go from {row.state.value} to {state.value}")
     row.state = state

@@ -13,6 +13,7 @@ from app.store.clock import read_clock
 from app.store.experiments import Claim
 from app.store.numbers import finite
 from app.store.states import State
+from app.store.stopping import reason_to_stop
 from app.store.tables import Experiment, Round
 from app.store.views import ROUND_FIELDS, round_view
 from engine.records import RoundRecord
@@ -42,7 +43,8 @@ def commit_round(
     lease_seconds: float,
     checkpoint: tuple[str, str] | None = None,
 ) -> Verdict:
-    """Check the fence, then store the round, progress, headline, totals and lease together, and obey a cancel.
+    """Check the fence, then store the round, progress, headline, totals and lease together, obey a cancel
+    and the stop rule.
 
     A round that is stored already is compared instead: rows are never overwritten. `checkpoint` is the manifest and
     checksum of what was written to disk right after this round.
@@ -72,7 +74,17 @@ def commit_round(
         # a second number, so that a reader who saw only the round still gets the end
         experiments.finish_locked(session, row, State.FINISHED)
         return Verdict.FINISHED
+    row.stopped_by = reason_to_stop(session, row, record.round, values["accuracy"])
+    if row.stopped_by is not None:
+        experiments.finish_locked(session, row, State.FINISHED)
+        return Verdict.FINISHED
     return Verdict.STORED
+
+
+def would_stop(session: Session, claim: Claim, record: RoundRecord) -> bool:
+    """Whether the stop rule will end the experiment with this round, so that its state should be written to disk."""
+    row = session.get(Experiment, claim.experiment)
+    return row is not None and reason_to_stop(session, row, record.round, record.accuracy) is not None
 
 
 def _add_up(row: Experiment, values: dict[str, Any]) -> None:

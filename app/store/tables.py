@@ -232,6 +232,8 @@ class Worker(SQLModel, table=True):
     name: str = Field(sa_column=Column(String(200), primary_key=True))
     host: str = Field(sa_column=Column(String(200), nullable=False))
     pid: int = Field(sa_column=Column(Integer, nullable=False))
+    machine: str | None = Field(default=None, sa_column=Column(String(200)))
+    """Where the pid means something: start of the machine and process namespace."""
     device: str = Field(sa_column=Column(String(32), nullable=False))
     slots: int = Field(sa_column=Column(Integer, nullable=False))
     started_at: float = Field(sa_column=Column(Double, nullable=False))

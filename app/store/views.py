@@ -1,12 +1,13 @@
 """How the outside sees an experiment and a round: the same shape in REST, events and the Python client."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.store.plan import Window
 from app.store.states import State
-from app.store.tables import Experiment, Round
+from app.store.tables import Experiment, LogLine, Round, Worker
 from engine.records import Headline
 
 ROUND_FIELDS = (
@@ -45,6 +46,16 @@ class TotalsView(BaseModel):
     client_flops: int
 
 
+class WindowView(BaseModel):
+    """Times of the day, UTC; `to` before `from` leads over midnight."""
+
+    model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
+
+    begin: str = Field(alias="from", description="HH:MM")
+    end: str = Field(alias="to", description="HH:MM, the first minute outside")
+    zone: Literal["UTC"] = "UTC"
+
+
 class ExperimentView(BaseModel):
     """One experiment as the API shows it."""
 
@@ -70,11 +81,23 @@ class ExperimentView(BaseModel):
     seconds: float = Field(description="Sum of the rounds' wall time")
     owner: str | None = Field(description="The worker that runs it now")
     attempts: int = Field(description="How often a worker took it")
+    priority: int = Field(description="Higher ones are taken first")
+    position: int | None = Field(description="How many wait before it; known when one queued experiment is asked for")
+    start_after: str | None = Field(description="Not before this moment; ISO 8601, UTC")
+    window: WindowView | None = Field(description="Part of every day in which it may run")
+    pause: bool = Field(description="Its worker was asked to pause it and has not done so yet")
+    hold: str | None = Field(description="Why it is paused, or about to be: asked, or a reason that passes by itself")
+    stop: dict[str, Any] | None = Field(description="The rule that may end it early: target, patience, min_gain")
+    stopped_by: str | None = Field(description="How that rule ended it; null: it did not")
+    sweep: str | None = Field(description="The sweep it belongs to")
+    cell: dict[str, Any] | None = Field(description="The swept fields and their values, the seed apart")
+    retry_of: str | None = Field(description="The experiment that it tries again")
+    deleted_at: str | None = Field(description="Since then it is hidden; a day later it is removed")
     seq: int = Field(description="Number of its last change")
     totals: TotalsView
 
 
-def experiment_view(row: Experiment) -> ExperimentView:
+def experiment_view(row: Experiment, position: int | None = None) -> ExperimentView:
     tested = row.best_round is not None
     return ExperimentView(
         id=row.id,
@@ -94,11 +117,23 @@ def experiment_view(row: Experiment) -> ExperimentView:
         else None,
         error=None if row.error_reason is None else ErrorView(reason=row.error_reason, detail=row.error_detail),
         created_at=iso(row.created_at),
-        started_at=None if row.started_at is None else iso(row.started_at),
-        finished_at=None if row.finished_at is None else iso(row.finished_at),
+        started_at=_iso(row.started_at),
+        finished_at=_iso(row.finished_at),
         seconds=row.seconds,
         owner=row.owner,
         attempts=row.attempts,
+        priority=row.priority,
+        position=position,
+        start_after=_iso(row.start_after or None),
+        window=_window(row),
+        pause=row.pause,
+        hold=row.hold,
+        stop=row.stop,
+        stopped_by=row.stopped_by,
+        sweep=row.sweep,
+        cell=row.cell,
+        retry_of=row.retry_of,
+        deleted_at=_iso(row.deleted_at),
         seq=row.seq,
         totals=TotalsView(**row.totals),
     )
@@ -107,6 +142,54 @@ def experiment_view(row: Experiment) -> ExperimentView:
 def round_view(row: Round) -> dict[str, Any]:
     """The record as it came from the engine."""
     return {name: getattr(row, name) for name in ROUND_FIELDS}
+
+
+def _window(row: Experiment) -> WindowView | None:
+    if row.window_from is None or row.window_to is None:
+        return None
+    window = Window.of_minutes(row.window_from, row.window_to)
+    return WindowView(begin=window.begin, end=window.end)
+
+
+class LogLineView(BaseModel):
+    """One line of a worker's log."""
+
+    number: int
+    at: str = Field(description="ISO 8601, UTC")
+    level: str
+    text: str
+
+
+def log_line_view(row: LogLine) -> LogLineView:
+    return LogLineView(number=row.number, at=iso(row.at), level=row.level, text=row.text)
+
+
+class WorkerView(BaseModel):
+    """A process that runs experiments."""
+
+    name: str
+    host: str
+    device: str
+    slots: int = Field(description="Experiments that it may run at once")
+    started_at: str = Field(description="ISO 8601, UTC")
+    last_seen: str
+    report: dict[str, Any] | None = Field(description="Memory, experiments, rounds a minute, versions")
+
+
+def worker_view(row: Worker) -> WorkerView:
+    return WorkerView(
+        name=row.name,
+        host=row.host,
+        device=row.device,
+        slots=row.slots,
+        started_at=iso(row.started_at),
+        last_seen=iso(row.last_seen),
+        report=row.report,
+    )
+
+
+def _iso(seconds: float | None) -> str | None:
+    return None if seconds is None else iso(seconds)
 
 
 def iso(seconds: float) -> str:

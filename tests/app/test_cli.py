@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from app.cli import BAD_INPUT, DIVERGED, FAILED, app
+from app.cli import BAD_INPUT, DIVERGED, FAILED, app, moment
+from app.client import FedArena
 from app.config import Settings
 from app.store.database import Database
 from engine.run import Run
@@ -138,6 +140,47 @@ def test_submit_list_and_watch(server: tuple[str, Settings], tmp_path: Path) -> 
     assert watched.stdout.count("round") == 4
 
 
+def test_an_experiment_is_planned_steered_and_tried_again_by_command(
+    server: tuple[str, Settings], tmp_path: Path
+) -> None:
+    at = ("--address", server[0])
+    options = ("--priority", "3", "--start-after", "22:00", "--window", "22:00-08:00", "--zone", "UTC")
+    found = call("submit", write_spec(tmp_path), *options, "--stop-patience", "4", "--stop-min-gain", "0.01", *at)
+    assert found.exit_code == 0, found.stderr
+    key = found.stdout.split()[0]
+    with FedArena(server[0]) as arena:
+        planned = arena.experiment(key)
+        assert (planned["priority"], planned["stop"]) == (3, {"patience": 4, "min_gain": 0.01})
+        assert planned["window"] == {"from": "22:00", "to": "08:00", "zone": "UTC"}
+        assert planned["start_after"] is not None
+    assert f"{key}  paused: asked" in call("pause", key, *at).stdout
+    assert f"{key}  queued, priority 3" in call("resume", key, *at).stdout
+    assert f"{key}  queued, priority -7" in call("priority", *at, "--", "-7", key).stdout
+    assert f"{key}  cancelled" in call("cancel", key, *at).stdout
+    again = call("retry", key, *at)
+    assert f"queued, tries {key} again" in again.stdout
+    refused = call("pause", key, again.stdout.split()[0], *at)
+    assert refused.exit_code == BAD_INPUT
+    assert "already cancelled, so it cannot be paused" in refused.stderr
+    assert "paused: asked" in refused.stdout, "the other one is paused all the same"
+    assert call("log", key, *at).stdout == ""
+
+
+def test_a_time_of_day_means_the_next_one_here() -> None:
+    noon = datetime(2030, 6, 1, 12, 0).astimezone()
+    assert moment("22:00", noon) == datetime(2030, 6, 1, 22, 0).astimezone()
+    assert moment("12:00", noon) == datetime(2030, 6, 2, 12, 0).astimezone()
+    assert moment("2030-01-31T22:00+01:00") == datetime(2030, 1, 31, 21, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("option", "value"), [("--start-after", "tonight"), ("--window", "22:00")])
+def test_a_time_that_makes_no_sense_is_refused(tmp_path: Path, option: str, value: str) -> None:
+    found = call("submit", write_spec(tmp_path), option, value)
+    assert found.exit_code == BAD_INPUT
+    assert f"{option} takes" in found.stderr
+    assert value in found.stderr
+
+
 def test_the_address_that_serve_wrote_down_is_used(server: tuple[str, Settings], home: Path) -> None:
     (home / "address").write_text(server[0])
     assert call("ls").exit_code == 0
@@ -184,6 +227,25 @@ def test_doctor_names_every_part_and_what_it_is() -> None:
     assert "sqlite" in call("doctor").stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "worker", "run", "submit", "ls", "watch", "catalog", "doctor", "data"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "serve",
+        "worker",
+        "run",
+        "submit",
+        "ls",
+        "watch",
+        "pause",
+        "resume",
+        "cancel",
+        "retry",
+        "priority",
+        "log",
+        "catalog",
+        "doctor",
+        "data",
+    ],
+)
 def test_every_command_explains_itself(command: str) -> None:
     assert call(command, "--help").exit_code == 0

@@ -25,6 +25,7 @@ from engine.run import Run
 from engine.spec import ExperimentSpec
 from tests.services import ROOT, environment, fedarena, serving, spec_with, submit
 from workers.embedded import Broker
+from workers.files import FOLDER
 
 MOST_DEATHS = 3
 """An experiment fails after five deaths without a new round; the storm spares one that had so many."""
@@ -283,7 +284,7 @@ def fences_in_order_of_commit(database: Database, key: str) -> list[int]:
 
 
 def checkpoint_root(settings: Settings) -> Path:
-    return settings.checkpoint_folder("any").parent
+    return Path(settings.storage) / FOLDER
 
 
 def children(pid: int) -> list[int]:

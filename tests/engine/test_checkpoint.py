@@ -67,7 +67,7 @@ def test_only_clients_that_changed_are_written_again(small_spec: SpecMaker, tmp_
 
 
 def test_pruning_keeps_the_last_two_checkpoints_and_nothing_else(small_spec: SpecMaker, tmp_path: Path) -> None:
-    (tmp_path / "client-0-round-1-writer-9.safetensors.tmp").write_bytes(b"left over")
+    (tmp_path / "client-0-round-1-writer-0.safetensors.tmp").write_bytes(b"left over")
     run_until(Run(small_spec(rounds=4)), Checkpoints(tmp_path), stop_after=4)
     manifests = sorted(tmp_path.glob("manifest-*"))
     assert [json.loads(path.read_bytes())["round"] for path in manifests] == [3, 4]
@@ -76,6 +76,28 @@ def test_pruning_keeps_the_last_two_checkpoints_and_nothing_else(small_spec: Spe
         data = json.loads(path.read_bytes())
         named |= {data["server"]["file"], *(entry["file"] for entry in data["clients"].values())}
     assert {path.name for path in tmp_path.iterdir()} == named
+
+
+def test_pruning_leaves_a_later_writers_files_alone(small_spec: SpecMaker, tmp_path: Path) -> None:
+    successor = tmp_path / "client-0-round-1-writer-10.safetensors"
+    successor.write_bytes(b"not named by a manifest yet")
+    run_until(Run(small_spec(rounds=3)), Checkpoints(tmp_path, writer="9"), stop_after=3)
+    assert successor.exists()
+
+
+def test_what_was_saved_last_outlives_later_rounds_that_never_counted(small_spec: SpecMaker, tmp_path: Path) -> None:
+    spec = small_spec(rounds=6)
+    for writer in ("1", "2"):
+        run = Run(spec)
+        checkpoints = Checkpoints(tmp_path, writer=writer)
+        for record, _ in zip(run.rounds(), range(6), strict=False):
+            if record.round == 5:
+                checkpoints.save(run)
+    third = Checkpoints(tmp_path, writer="3", keep=1)
+    run_until(Run(spec), third, stop_after=2)
+    snapshot = Checkpoints(tmp_path).newest(spec.fingerprint())
+    assert snapshot is not None
+    assert snapshot.round == 2
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "empty"])
@@ -218,3 +240,18 @@ def test_everything_is_synced_before_it_gets_its_name(
     monkeypatch.setattr(Path, "rename", checked)
     run_until(Run(small_spec(rounds=1)), Checkpoints(tmp_path), stop_after=1)
     assert tmp_path.name in synced
+
+
+def test_a_client_file_damaged_after_it_was_verified_is_noticed_when_it_is_needed(
+    small_spec: SpecMaker, tmp_path: Path
+) -> None:
+    spec = small_spec("fedper", rounds=4)
+    run_until(Run(spec), Checkpoints(tmp_path), stop_after=2)
+    snapshot = Checkpoints(tmp_path).newest(spec.fingerprint())
+    assert snapshot is not None
+    path = next(iter(snapshot.clients.values())).path
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointDamaged, match="changed since it was written"):
+        list(Run(spec, resume_from=snapshot).rounds())

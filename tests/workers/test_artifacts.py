@@ -1,7 +1,6 @@
 """Artifacts made by a real worker from the real store."""
 
 import json
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from engine.spec import ExperimentSpec
 from tests.services import claim, look, spec_with, submit
 from workers.artifacts import ArtifactJob, make_wanted, order_artifacts
 from workers.drain import Drain
+from workers.files import folder_of
 from workers.job import run_next
 
 FEW = {"samples": 4}
@@ -92,7 +92,7 @@ def test_without_its_checkpoint_the_rounds_are_computed_again(
     quick: Settings, sqlite_database: Database, done: str, loss: str
 ) -> None:
     if loss == "checkpoint files":
-        shutil.rmtree(quick.checkpoint_folder(done))
+        Storage(quick.storage).remove_folder(folder_of(done))
     else:
         with sqlite_database.write() as session:
             found = experiments.get(session, done)

@@ -1,22 +1,32 @@
 """One job in this process, with the real engine."""
 
+import errno
+import logging
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from app.config import Settings
-from app.store import experiments, rounds
+from app.disk import BALLAST_BYTES, Ballast, shortage
+from app.queue import Queue
+from app.reconciler import Reconciler
+from app.storage import Storage
+from app.store import experiments, logs, rounds, steering
 from app.store.database import Database
+from app.store.plan import Plan, StopRule, Window
 from app.store.rounds import Verdict
 from app.store.states import State
 from engine.run import Run
 from engine.spec import ExperimentSpec
 from tests.services import claim, look, spec_with, state, submit, wait_until
 from workers.drain import Drain
-from workers.job import Job, run_next, threads_of_a_slot
+from workers.job import Job, Leaving, run_due, run_next, threads_of_a_slot
 
 LONG = {"rounds": 5000}
 
@@ -24,6 +34,10 @@ LONG = {"rounds": 5000}
 @pytest.fixture
 def quick(settings: Settings) -> Settings:
     return settings.model_copy(update={"lease_seconds": 5.0, "heartbeat_seconds": 0.5, "threads": 1})
+
+
+def checkpoints_of(settings: Settings, experiment: str) -> Path:
+    return Path(settings.storage) / "checkpoints" / experiment
 
 
 def undisturbed(**changes: Any) -> list[dict[str, Any]]:
@@ -187,7 +201,7 @@ def test_a_damaged_checkpoint_costs_time_but_no_different_number(quick: Settings
     key = drained_after_some_rounds(quick, sqlite_database, rounds=60)
     named = look(sqlite_database, key).checkpoint
     assert named is not None
-    (quick.checkpoint_folder(key) / named).write_bytes(b"damaged")
+    (checkpoints_of(quick, key) / named).write_bytes(b"damaged")
     run_next(quick, "second")
     assert look(sqlite_database, key).state is State.FINISHED
     assert stored(sqlite_database, key) == undisturbed(rounds=60)
@@ -197,7 +211,7 @@ def test_a_lost_checkpoint_folder_costs_time_but_no_different_number(
     quick: Settings, sqlite_database: Database
 ) -> None:
     key = drained_after_some_rounds(quick, sqlite_database, rounds=60)
-    shutil.rmtree(quick.checkpoint_folder(key))
+    shutil.rmtree(checkpoints_of(quick, key))
     run_next(quick, "second")
     assert look(sqlite_database, key).state is State.FINISHED
     assert stored(sqlite_database, key) == undisturbed(rounds=60)
@@ -207,7 +221,7 @@ def test_only_the_newest_checkpoints_are_kept(quick: Settings, sqlite_database: 
     settings = quick.model_copy(update={"checkpoint_every": 1, "checkpoint_keep": 1})
     key = submit(sqlite_database, rounds=5)
     run_next(settings, "worker-1")
-    [manifest] = quick.checkpoint_folder(key).glob("manifest-*")
+    [manifest] = checkpoints_of(quick, key).glob("manifest-*")
     assert manifest.name == look(sqlite_database, key).checkpoint
 
 
@@ -228,6 +242,149 @@ def test_a_locked_store_delays_a_job_but_does_not_fail_it(
     assert state(sqlite_database, key) is State.FINISHED
 
 
+def test_a_paused_job_ends_after_its_round_with_a_checkpoint_and_goes_on_there(
+    quick: Settings, sqlite_database: Database
+) -> None:
+    key = submit(sqlite_database, rounds=150)
+    thread = threading.Thread(target=run_next, args=(quick, "first"))
+    thread.start()
+    wait_until(lambda: look(sqlite_database, key).next_round > 2, what="the first rounds")
+    with sqlite_database.write() as session:
+        steering.pause(session, key)
+    thread.join(timeout=30)
+    row = look(sqlite_database, key)
+    assert (row.state, row.hold, row.owner, row.deaths) == (State.PAUSED, "asked", None, 0)
+    assert f"manifest-round-{row.next_round - 1:06d}-" in (row.checkpoint or "")
+    assert run_next(quick, "second") is None
+    with sqlite_database.write() as session:
+        steering.resume(session, key)
+    assert run_next(quick, "second") == key
+    assert stored(sqlite_database, key) == undisturbed(rounds=150)
+
+
+def test_a_job_whose_window_closes_gives_the_experiment_back_to_the_queue(
+    running: tuple[str, threading.Thread, Settings], sqlite_database: Database
+) -> None:
+    key, thread, settings = running
+    now = datetime.now(UTC)
+    closed = Window.of_minutes((now.hour * 60 + now.minute + 60) % 1440, (now.hour * 60 + now.minute + 120) % 1440)
+    with sqlite_database.write() as session:
+        steering.change_plan(session, key, Plan(window=closed).columns())
+    thread.join(timeout=30)
+    row = look(sqlite_database, key)
+    assert (row.state, row.hold, row.owner) == (State.QUEUED, None, None)
+    assert row.checkpoint is not None
+    assert run_next(settings, "second") is None, "not before its window opens"
+
+
+def test_a_job_ended_by_its_stop_rule_has_a_checkpoint_of_its_last_round(
+    quick: Settings, sqlite_database: Database
+) -> None:
+    spec = ExperimentSpec.parse(spec_with(rounds=50))
+    with sqlite_database.write() as session:
+        plan = Plan(stop=StopRule(target=0.01))
+        key = experiments.submit(session, spec.canonical(), spec.fingerprint(), plan).id
+    run_next(quick.model_copy(update={"checkpoint_every": 100}), "worker-1")
+    row = look(sqlite_database, key)
+    assert (row.state, row.next_round) == (State.FINISHED, 2)
+    assert "target" in (row.stopped_by or "")
+    assert "manifest-round-000001-" in (row.checkpoint or "")
+
+
+def test_what_a_job_logs_is_kept_with_its_experiment(
+    quick: Settings, sqlite_database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        key = submit(sqlite_database)
+        run_next(quick, "worker-1")
+        failing = submit(sqlite_database, dataset={"name": "domainnet"})
+        run_next(quick, "worker-1")
+    with sqlite_database.read() as session:
+        lines = [(line.level, line.text) for line in logs.after(session, key)]
+        errors = [line.text for line in logs.after(session, failing) if line.level == "error"]
+    assert lines[0] == ("info", f"experiment {key}: worker worker-1 on cpu with 1 threads starts")
+    assert lines[-1] == ("info", f"experiment {key}: finished at round 3")
+    assert "DataMissing" in errors[0]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError("cannot allocate"), RuntimeError("CUDA out of memory"), torch.OutOfMemoryError("4 GB")],
+    ids=["memory", "cuda", "torch"],
+)
+def test_too_little_memory_fails_this_experiment_alone_with_advice(
+    quick: Settings, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    key, other = submit(sqlite_database), submit(sqlite_database)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "rounds", raising(error))
+        run_next(quick, "worker-1")
+    row = look(sqlite_database, key)
+    assert (row.state, row.attempts) == (State.FAILED, 1)
+    assert "smaller batch_size" in (row.error_reason or "")
+    run_next(quick, "worker-1")
+    assert state(sqlite_database, other) is State.FINISHED
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def test_a_full_disk_pauses_the_experiment_and_keeps_its_last_good_round(
+    quick: Settings, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = quick.model_copy(update={"checkpoint_every": 1})
+    assert Ballast(settings).make()
+    key = submit(sqlite_database, rounds=6)
+    write = Storage.write
+
+    def full_from_round_four(storage: Storage, name: str, content: bytes) -> str:
+        if "round-4" in name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(storage, name, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "write", full_from_round_four)
+        run_next(settings, "worker-1")
+    row = look(sqlite_database, key)
+    assert (row.state, row.next_round, row.owner) == (State.PAUSED, 4, None)
+    assert (row.hold or "").startswith("disk full: [Errno 28] No space left on device")
+    assert not Ballast(settings).path.exists(), "it made room for the last words"
+    queue = Queue(settings)
+    Reconciler(settings, sqlite_database, queue).tick()
+    queue.close()
+    assert state(sqlite_database, key) is State.QUEUED, "resumed by itself, there is room"
+    assert Ballast(settings).path.stat().st_size == BALLAST_BYTES
+    run_next(settings, "worker-2")
+    assert stored(sqlite_database, key) == undisturbed(rounds=6)
+
+
+def test_with_too_little_room_no_work_is_taken(quick: Settings, sqlite_database: Database) -> None:
+    submit(sqlite_database)
+    scarce = quick.model_copy(update={"disk_low_mb": 10_000_000})
+    assert run_next(scarce, "worker-1") is None
+    assert "must stay free" in (shortage(scarce) or "")
+
+
+def test_one_process_runs_several_experiments_until_one_fails(quick: Settings, sqlite_database: Database) -> None:
+    good = [submit(sqlite_database), submit(sqlite_database)]
+    bad, last = submit(sqlite_database, dataset={"name": "domainnet"}), submit(sqlite_database)
+    assert run_due(quick, "worker-1") == 3
+    assert [state(sqlite_database, key) for key in good] == [State.FINISHED, State.FINISHED]
+    assert (state(sqlite_database, bad), state(sqlite_database, last)) == (State.FAILED, State.QUEUED)
+
+
+def test_a_lone_experiment_has_all_cores_and_several_share_them(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setenv("FEDARENA_WORKER_SLOTS", "8")
+    assert [threads_of_a_slot(settings, busy) for busy in (1, 2, 3, 8, 200)] == [8, 4, 2, 1, 1]
+
+
 def test_the_cores_are_shared_by_the_slots(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.setenv("FEDARENA_WORKER_SLOTS", "4")
@@ -246,5 +403,5 @@ def test_an_open_round_may_end_within_the_grace_period(
     assert held is not None
     job = Job(quick.model_copy(update={"grace_seconds": grace_seconds}), sqlite_database, held)
     assert not job.should_stop()
-    job._start_draining()
+    job._leave(Leaving.DRAIN)
     assert job.should_stop() is dropped

@@ -26,6 +26,7 @@ def upgrade() -> None:
         op.add_column("experiment", column)
     op.create_index("ix_experiment_sweep", "experiment", ["sweep"])
     op.add_column("worker", sa.Column("report", sa.JSON))
+    op.add_column("worker", sa.Column("machine", sa.String(200)))
     op.create_table(
         "sweep",
         sa.Column("id", sa.String(26), primary_key=True),

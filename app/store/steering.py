@@ -1,0 +1,141 @@
+"""What people ask of an experiment: pause, resume, another place in the queue, another try, delete and undelete."""
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete, select
+from sqlmodel import Session, col
+
+from app.store import experiments
+from app.store.clock import now, read_clock
+from app.store.experiments import ASKED, AlreadyFinished, NotNow
+from app.store.states import State
+from app.store.tables import Artifact, Experiment, IdempotencyKey, LogLine, Round
+
+RETRIED = (State.FAILED, State.CANCELLED, State.DIVERGED)
+KEEP_DELETED_SECONDS = 86_400.0
+"""So long a deleted experiment can be had back."""
+
+
+def _there(session: Session, experiment: str) -> Experiment | None:
+    row = experiments.locked(session, experiment)
+    return None if row is None or row.deleted_at is not None else row
+
+
+def _living(session: Session, experiment: str, what: str) -> Experiment | None:
+    row = _there(session, experiment)
+    if row is not None and (row.state.is_finished() or row.state is State.CANCELLING):
+        raise AlreadyFinished(experiment, row.state, what)
+    return row
+
+
+def pause(session: Session, experiment: str, reason: str = ASKED) -> Experiment | None:
+    """Queued: paused at once. Running: its worker is asked to give it back after the present round."""
+    row = _living(session, experiment, "paused")
+    if row is None:
+        return None
+    row.hold = reason  # also of one that is paused already: it then waits for a person
+    if row.state is State.RUNNING:
+        row.pause = True
+    elif row.state is State.QUEUED:
+        experiments.move(row, State.PAUSED)
+    experiments.touch(session, row)
+    return row
+
+
+def resume(session: Session, experiment: str) -> Experiment | None:
+    """Back to the queue; one that is about to be paused just goes on."""
+    row = _living(session, experiment, "resumed")
+    if row is None:
+        return None
+    if row.state is State.PAUSED:
+        experiments.move(row, State.QUEUED)
+    row.pause, row.hold = False, None
+    experiments.touch(session, row)
+    return row
+
+
+def resume_held(session: Session, prefix: str) -> list[str]:
+    """Back to the queue with all that are paused for a reason that has passed."""
+    query = (
+        select(Experiment)
+        .where(col(Experiment.state) == State.PAUSED, col(Experiment.hold).startswith(prefix, autoescape=True))
+        .with_for_update(skip_locked=True)
+    )
+    rows = list(session.scalars(query))
+    for row in rows:
+        experiments.move(row, State.QUEUED)
+        row.hold = None
+        experiments.touch(session, row)
+    return [row.id for row in rows]
+
+
+def change_plan(session: Session, experiment: str, columns: dict[str, Any]) -> Experiment | None:
+    """Other values for columns of app.store.plan.Plan."""
+    row = _living(session, experiment, "moved in the queue")
+    if row is None:
+        return None
+    for name, value in columns.items():
+        setattr(row, name, value)
+    experiments.touch(session, row)
+    return row
+
+
+def retry(session: Session, experiment: str) -> Experiment | None:
+    """A new experiment with the same spec, from the first round; the old one stays as it ended."""
+    row = _there(session, experiment)
+    if row is None:
+        return None
+    if row.state not in RETRIED:
+        raise NotNow(
+            f"experiment {experiment} is {row.state.value}; "
+            f"only one that is {', '.join(RETRIED[:-1])} or {RETRIED[-1]} can be tried again",
+            row.state,
+        )
+    query = select(col(Experiment.id)).where(col(Experiment.retry_of) == experiment, experiments.shown())
+    if (other := session.scalars(query).first()) is not None:
+        raise NotNow(f"experiment {experiment} was tried again already, as {other}; retry that one", row.state)
+    return experiments.submit_again(session, row)
+
+
+def mark_deleted(session: Session, experiment: str) -> Experiment | None:
+    """Hide an ended experiment; a day later its rounds and files are removed."""
+    row = _there(session, experiment)
+    if row is None:
+        return None
+    if not row.state.is_finished():
+        raise NotNow(f"experiment {experiment} is {row.state.value}; cancel it before deleting it", row.state)
+    row.deleted_at = read_clock(session)
+    experiments.touch(session, row)
+    return row
+
+
+def undelete(session: Session, experiment: str) -> Experiment | None:
+    """Show a deleted experiment again; None: there is none, or its files are being removed."""
+    row = experiments.locked(session, experiment)
+    if row is None:
+        return None
+    if row.deleted_at is not None:
+        if row.deleted_at < read_clock(session) - KEEP_DELETED_SECONDS:
+            return None
+        row.deleted_at = None
+        experiments.touch(session, row)
+    return row
+
+
+def removable(session: Session) -> list[str]:
+    """Deleted long enough ago; nobody can have them back."""
+    return list(session.scalars(select(col(Experiment.id)).where(_outlived())))
+
+
+def remove(session: Session, experiment: str) -> None:
+    """The rows of an experiment that is removable, its rounds with it. Remove its files first."""
+    row = session.scalars(select(Experiment).where(col(Experiment.id) == experiment, _outlived())).first()
+    if row is None:
+        return
+    for table in (LogLine, Artifact, IdempotencyKey, Round):
+        session.execute(delete(table).where(col(table.experiment) == experiment))
+    session.delete(row)
+
+
+def _outlived() -> ColumnElement[bool]:
+    return col(Experiment.deleted_at) < now() - KEEP_DELETED_SECONDS
