@@ -14,6 +14,8 @@ from engine.algorithm import Client
 from engine.cost import Meter, Price
 from engine.data.samples import Samples
 
+ADAM_KEEPS = ("step", "exp_avg", "exp_avg_sq")
+
 Objective = Callable[[Tensor, Tensor], Tensor]
 """Images (B, C, H, W) and labels (B,) to the loss of the batch."""
 
@@ -176,16 +178,22 @@ def server_fit(
     through: Sequence[nn.Module] = (),
     lr: float,
     optimiser: type[torch.optim.SGD] | type[torch.optim.Adam] = torch.optim.SGD,
+    weight_decay: float = 0.0,
+    memory: dict[str, Tensor] | None = None,
     round: int,
 ) -> int:
     """Train a module of the server, one step a batch, and return the FLOPs.
 
-    The optimiser is new in every call and has neither momentum, decay nor clipping. `through` as in fit().
+    The optimiser has neither momentum nor clipping, and is new in every call unless `memory` is given: what it kept at
+    the end of the last call, empty at first and changed in place. `through` as in fit().
     """
     for module in through:
         module.eval().requires_grad_(False)
     update.train().requires_grad_(True)
-    steps = optimiser(update.parameters(), lr=lr)
+    steps = optimiser(update.parameters(), lr=lr, weight_decay=weight_decay)
+    if memory:
+        for name, parameter in update.named_parameters():
+            steps.state[parameter] = {key: memory[f"{name}|{key}"].clone() for key in ADAM_KEEPS}
     loss = torch.zeros(())
     priced = [(update, Price.UPDATE), *((module, Price.THROUGH) for module in through)]
     with Meter().watch(priced) as reading:
@@ -196,6 +204,9 @@ def server_fit(
             steps.step()
     if not math.isfinite(last := loss.item()):
         raise Diverged(round, None, last)
+    if memory is not None:
+        kept = {name: steps.state[parameter] for name, parameter in update.named_parameters()}
+        memory.update({f"{name}|{key}": state[key] for name, state in kept.items() for key in ADAM_KEEPS if state})
     return reading.flops
 
 
