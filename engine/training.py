@@ -15,6 +15,8 @@ from engine.cost import Meter, Price
 from engine.data.samples import Samples
 from engine.descent import SGD, Group
 
+ADAM_KEEPS = ("step", "exp_avg", "exp_avg_sq")
+
 Objective = Callable[[Tensor, Tensor], Tensor]
 """Images (B, C, H, W) and labels (B,) to the loss of the batch."""
 
@@ -185,18 +187,28 @@ def server_fit(
     through: Sequence[nn.Module] = (),
     lr: float,
     optimiser: type[torch.optim.Optimizer] | None = None,
+    weight_decay: float = 0.0,
+    memory: dict[str, Tensor] | None = None,
     round: int,
 ) -> int:
     """Train a module of the server, one step a batch, and return the FLOPs.
 
-    The optimiser, SGD unless another one is named, is new in every call and has neither momentum, decay nor clipping.
-    `through` as in fit().
+    The optimiser, SGD unless another one is named, has neither momentum nor clipping. It is new in every call unless
+    `memory` is given, for Adam: what it kept at the end of the last call, empty at first and changed in place. `through`
+    as in fit().
     """
     for module in through:
         module.eval().requires_grad_(False)
     update.train().requires_grad_(True)
     weights = list(update.parameters())
-    steps = SGD([Group(weights, lr)]) if optimiser is None else optimiser(weights, lr=lr)  # type: ignore[call-arg]
+    steps: SGD | torch.optim.Optimizer
+    if optimiser is None:
+        steps = SGD([Group(weights, lr, weight_decay=weight_decay)])
+    else:
+        steps = optimiser(weights, lr=lr, weight_decay=weight_decay)  # type: ignore[call-arg]
+        if memory:
+            for name, parameter in update.named_parameters():
+                steps.state[parameter] = {key: memory[f"{name}|{key}"].clone() for key in ADAM_KEEPS}
     loss = torch.zeros(())
     priced = [(update, Price.UPDATE), *((module, Price.THROUGH) for module in through)]
     with Meter().watch(priced) as reading:
@@ -207,6 +219,9 @@ def server_fit(
             steps.step()
     if not math.isfinite(last := loss.item()):
         raise Diverged(round, None, last)
+    if memory is not None and not isinstance(steps, SGD):
+        kept = {name: steps.state[parameter] for name, parameter in update.named_parameters()}
+        memory.update({f"{name}|{key}": state[key] for name, state in kept.items() for key in ADAM_KEEPS if state})
     return reading.flops
 
 

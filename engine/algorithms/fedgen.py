@@ -11,13 +11,21 @@ https://arxiv.org/abs/2105.10056
 
 Γ: [u ; onehot(ỹ)] → Linear → BatchNorm → ReLU → Linear, with u uniform in [0, 1]^q and ỹ from the training labels of
 all clients, which are counted once before round 1. Γ is sent, and the second term exists, once Γ has been trained.
-Deviations: this is the form for heterogeneous models, in which only the head is shared; the original also has a
-diversity loss, teachers weighed by label, a KL term and decaying weights. BatchNorm of Γ is in train mode on the server
+Deviations: this is the form for heterogeneous models, in which only the head is shared; the original (`full_fedgen`)
+also has a diversity loss, teachers weighed by label, a KL term and decaying weights:
+
+    client   min CE(h_k(f_k(x)), y) + α·a_t·[CE(h_k(Γ(ỹ, u)), ỹ) + KL(sg softmax h_k(Γ(y, u')) ‖ softmax h_k(f_k(x)))]
+             with a_t = max(1e-4, 10·0.98^t)
+    server   min Σ_k mean[w_{k,ỹ}·CE(h_k(Γ(ỹ, u)), ỹ)] + exp(-mean_{i,j}[mean(u_i - u_j)²·mean|z_i - z_j|])
+             with z = Γ(ỹ, u) and w_{k,c} = (n_{k,c} + 1) / Σ_j (n_{j,c} + 1)
+             Adam, decay 0.01, kept over rounds, rate 3e-4·0.98^{t-1}
+
+BatchNorm of Γ is in train mode on the server
 and in eval mode on clients (a public code trains with an untrained Γ and with batch statistics). Heads of different
 shape form groups with a φ and a Γ each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
@@ -27,11 +35,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from engine.algorithm import AlgorithmParams, Client, Method, Payload, ServerState, Upload
+from engine.distill import divergence
 from engine.patterns import SharesHead
 from engine.training import fit, fit_classifier, server_fit
 from engine.tree import copy_tensors, join_groups, load_tensors, revive, split_groups
 
 LABELS = "labels"  # the server's group that holds how often each class occurs; no client belongs to it
+FULL_LR, FULL_DECAY, FULL_FADING = 3e-4, 1e-2, 0.98
+FULL_WEIGHT, FULL_LEAST_WEIGHT = 10.0, 1e-4
 
 
 class FedGenParams(AlgorithmParams):
@@ -43,6 +54,10 @@ class FedGenParams(AlgorithmParams):
     gen_lr: float = Field(0.1, gt=0, le=1, description="Learning rate of the generator, with Adam")
     noise_dim: int = Field(32, ge=1, le=4096, description="q: width of the noise u")
     hidden_dim: int = Field(512, ge=1, le=8192, description="Width of the generator's hidden layer")
+    full_fedgen: bool = Field(
+        False,
+        description="The original: diversity loss, teachers by label, KL term, decaying weights; own learning rate",
+    )
 
 
 class FeatureGenerator(nn.Module):
@@ -64,8 +79,11 @@ class FeatureGenerator(nn.Module):
     def draw(self, counts: Tensor, number: int, draws: torch.Generator) -> tuple[Tensor, Tensor]:
         """ỹ as often as the counts say, and u; drawn on the CPU, so that they are the same on every device."""
         ỹ = torch.multinomial(counts.double(), number, replacement=True, generator=draws)
-        u = torch.rand(number, self.q, generator=draws)
-        return ỹ.to(self.expand.weight.device), u.to(self.expand.weight.device)
+        return ỹ.to(self.expand.weight.device), self.noise(number, draws)
+
+    def noise(self, number: int, draws: torch.Generator) -> Tensor:
+        """u, (B, q)."""
+        return torch.rand(number, self.q, generator=draws).to(self.expand.weight.device)
 
 
 class FedGen(SharesHead[FedGenParams]):
@@ -113,11 +131,12 @@ class FedGen(SharesHead[FedGenParams]):
         return {"counts": torch.bincount(client.train.labels, minlength=self.setup.classes)}
 
     def close_opening(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        counts = torch.stack([upload.payload["counts"] for upload in uploads]).sum(0)
-        return ServerState({**server.groups, LABELS: {"counts": counts}})
+        of_clients = torch.stack([upload.payload["counts"] for upload in uploads])  # (N, L), in the order of the ids
+        labels = {"counts": of_clients.sum(0), **({"of_clients": of_clients} if self.params.full_fedgen else {})}
+        return ServerState({**server.groups, LABELS: labels})
 
     def announce(self, server: ServerState, client: Client) -> Payload:
-        return server.groups[LABELS]
+        return {"counts": server.groups[LABELS]["counts"]}
 
     def download(self, server: ServerState, client: Client) -> Payload:
         if self.opens() and LABELS not in server.groups:
@@ -144,9 +163,16 @@ class FedGen(SharesHead[FedGenParams]):
             client.draws("fedgen"),
         )
 
+        full = self.params.full_fedgen
+        a_t = max(FULL_LEAST_WEIGHT, FULL_WEIGHT * FULL_FADING**client.round) if full else 1.0
+
         def objective(x: Tensor, y: Tensor) -> Tensor:
             ỹ, u = Γ.draw(counts, len(y), draws)
-            return cross_entropy(F(x), y) + α * cross_entropy(h(Γ(ỹ, u)), ỹ)
+            logits = F(x)
+            generated = cross_entropy(h(Γ(ỹ, u)), ỹ)
+            if full:
+                generated = generated + divergence(h(Γ(y, Γ.noise(len(y), draws))), logits)
+            return cross_entropy(logits, y) + α * a_t * generated
 
         fit(client, objective, client.train, update=[F], forward=[Γ])
         return self.upload(client)
@@ -157,13 +183,14 @@ class FedGen(SharesHead[FedGenParams]):
             for group in dict.fromkeys(upload.group for upload in uploads):
                 members = [upload for upload in uploads if upload.group == group]
                 key = _generator_of(group)
-                groups[key], spent = self._train_generator(server, key, members)
+                trained, spent = self._train_generator(server, key, members)
+                groups |= trained
                 flops += spent
         return ServerState(groups, flops=flops)
 
     def _train_generator(
         self, server: ServerState, key: str, members: Sequence[Upload]
-    ) -> tuple[Mapping[str, Tensor], int]:
+    ) -> tuple[dict[str, Payload], int]:
         first, round = members[0].payload["weight"], server.round + 1
         L, d = first.shape
         Γ = revive(lambda: self._generator(d), server.groups[key], first.device)
@@ -175,11 +202,44 @@ class FedGen(SharesHead[FedGenParams]):
             logits = torch.stack([w_k * h_k(z) for w_k, h_k in zip(w, heads, strict=True)]).sum(0)
             return cross_entropy(logits, ỹ)
 
+        def full_objective(ỹ: Tensor, u: Tensor) -> Tensor:
+            z = Γ(ỹ, u)
+            losses = [(w_c[ỹ] * cross_entropy(h_k(z), ỹ, reduction="none")).mean() for w_c, h_k in teachers]
+            return torch.stack(losses).sum() + diversity(u, z)
+
         draws = self.setup.server_draws(f"fedgen {key}", round)
         batches = (Γ.draw(counts, B, draws) for _ in range(self.params.gen_steps))
         lr, adam = self.params.gen_lr, torch.optim.Adam
-        flops = server_fit(objective, batches, update=Γ, through=heads, lr=lr, optimiser=adam, round=round)
-        return copy_tensors(Γ), flops
+        if not self.params.full_fedgen:
+            flops = server_fit(objective, batches, update=Γ, through=heads, lr=lr, optimiser=adam, round=round)
+            return {key: copy_tensors(Γ)}, flops
+        own = server.groups[LABELS]["of_clients"][[member.client for member in members]].to(first) + 1  # (K, L)
+        teachers = list(zip(own / own.sum(0), heads, strict=True))
+        memory = dict(server.groups.get(_adam_of(key), {}))
+        flops = server_fit(
+            full_objective,
+            batches,
+            update=Γ,
+            through=heads,
+            lr=FULL_LR * FULL_FADING ** (round - 1),
+            optimiser=adam,
+            weight_decay=FULL_DECAY,
+            memory=memory,
+            round=round,
+        )
+        return {key: copy_tensors(Γ), _adam_of(key): memory}, flops
+
+
+def diversity(u: Tensor, z: Tensor) -> Tensor:
+    """exp(-mean of |u_i - u_j|²·|z_i - z_j| over all pairs), small where different noise gives different features."""
+    noise = (u[:, None] - u[None]).square().mean(2)  # (B, B)
+    features = (z[:, None] - z[None]).abs().mean(2)
+    return torch.exp(-(noise * features).mean())
+
+
+def _adam_of(key: str) -> str:
+    """The server's group that holds what the optimiser of a generator keeps over rounds."""
+    return f"adam {key}"
 
 
 def _generator_of(group: str) -> str:

@@ -1,14 +1,17 @@
 """FedGen: identity with LG-FedAvg, messages, prices, and both losses by hand."""
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, softmax
 
+from engine import rng
 from engine.algorithm import ServerState, Upload
 from engine.algorithms.fedgen import LABELS, FeatureGenerator
+from engine.checkpoint import Checkpoints
 from engine.run import Run
 from engine.spec import ExperimentSpec
 from engine.tree import copy_tensors, load_tensors
@@ -135,6 +138,72 @@ def test_one_step_of_the_generator_follows_the_ensemble_of_heads(small_spec: Spe
     assert state.groups[GENERATOR]["normalise.num_batches_tracked"] == 1
 
 
+def test_the_clients_loss_of_the_original_adds_a_divergence_and_fades(small_spec: SpecMaker) -> None:
+    full = {**SMALL_GENERATOR, "gen_weight": 0.5, "full_fedgen": True}
+    algorithm, client, run = client_and_run(small_spec(full, training=STILL))
+    tensors = trained_generator(run)
+    received = algorithm.download(ServerState({**run.server.groups, GENERATOR: tensors}), client)
+    Γ = FeatureGenerator(4, 4, 8, 16).eval()
+    load_tensors(Γ, tensors)
+    order = rng.generator(run.setup.seed, "batches", client.round, client.id, 0)
+    [(images, y)] = client.train.shuffled(len(client.train), order, torch.Generator())
+    draws = client.draws("fedgen")
+    ỹ, u = Γ.draw(run.server.groups[LABELS]["counts"], len(y), draws)
+    noise = torch.rand(len(y), 4, generator=draws)
+    with torch.no_grad():
+        logits, head = client.model.train()(images), client.model.head
+        p, q = softmax(head(Γ(y, noise)), 1), softmax(logits, 1)
+        kl = (p * (p / q).log()).sum(1).mean()
+        expected = cross_entropy(logits, y) + 0.5 * 10 * 0.98 * (cross_entropy(head(Γ(ỹ, u)), ỹ) + kl)
+    algorithm.local_update(client, received)
+    assert client.losses == pytest.approx([expected.item()], rel=1e-5)
+
+
+def test_the_original_weighs_teachers_by_their_labels_and_wants_different_features(small_spec: SpecMaker) -> None:
+    """Adam's first step again, now at 3e-4 and with decay, on the loss written out pair by pair."""
+    run = Run(small_spec({**SMALL_GENERATOR, "gen_steps": 1, "full_fedgen": True}))
+    next(run.rounds())
+    draws = torch.Generator().manual_seed(5)
+    heads = [{"weight": torch.randn(4, 16, generator=draws), "bias": torch.randn(4, generator=draws)} for _ in range(2)]
+    uploads = [Upload(k, 10, "16x4", head) for k, head in zip((0, 3), heads, strict=True)]
+    state = run.algorithm.aggregate(run.server, uploads)
+
+    Γ = FeatureGenerator(4, 4, 8, 16)
+    load_tensors(Γ, run.server.groups[GENERATOR])
+    ỹ, u = Γ.draw(run.server.groups[LABELS]["counts"], 8, run.setup.server_draws(f"fedgen {GENERATOR}", 1))
+    z = Γ.train()(ỹ, u)
+    n = run.server.groups[LABELS]["of_clients"]
+    loss = torch.zeros(())
+    for k, head in zip((0, 3), heads, strict=True):
+        logits = z @ head["weight"].T + head["bias"]
+        for b, c in enumerate(ỹ.tolist()):
+            share = (n[k, c] + 1) / (n[0, c] + n[3, c] + 2)
+            loss = loss + share * (logits[b].logsumexp(0) - logits[b, c]) / 8
+    pairs = [((u[i] - u[j]) ** 2).mean() * (z[i] - z[j]).abs().mean() for i in range(8) for j in range(8)]
+    loss = loss + torch.exp(-torch.stack(pairs).mean())
+    gradients = torch.autograd.grad(loss, list(Γ.parameters()))
+    for (name, parameter), gradient in zip(Γ.named_parameters(), gradients, strict=True):
+        g = gradient + 0.01 * parameter
+        found, expected = state.groups[GENERATOR][name], parameter - 3e-4 * g / (g.abs() + 1e-8)
+        clear = gradient.abs() > 1e-5
+        assert torch.allclose(found[clear], expected[clear], atol=1e-7), name
+
+
+def test_the_optimiser_of_the_original_goes_on_where_it_was_also_after_a_resume(
+    small_spec: SpecMaker, tmp_path: Path
+) -> None:
+    spec = small_spec({**SMALL_GENERATOR, "full_fedgen": True}, rounds=3, participation=1.0)
+    run, checkpoints = Run(spec), Checkpoints(tmp_path)
+    found = []
+    for record in run.rounds():
+        found.append(record)
+        if record.round == 1:
+            saved = checkpoints.save(run)
+    assert run.server.groups[f"adam {GENERATOR}"]["expand.weight|step"] == 9
+    resumed = Run(spec, resume_from=checkpoints.load(saved.manifest, saved.sha256))
+    assert same_results(list(resumed.rounds()), found[2:])
+
+
 def test_training_teaches_the_generator_features_that_the_heads_recognise(small_spec: SpecMaker) -> None:
     run = Run(small_spec({"name": "fedgen", "gen_steps": 60}))
     list(run.rounds())
@@ -183,6 +252,7 @@ def test_every_option_changes_the_result(small_spec: SpecMaker) -> None:
         {"gen_lr": 0.001},
         {"noise_dim": 7},
         {"hidden_dim": 12},
+        {"full_fedgen": True},
     ]
     results = [str(essence(small_spec({**SMALL_GENERATOR, **variant}))) for variant in variants]
     assert len(set(results)) == len(variants)
