@@ -60,6 +60,7 @@ def fill(database: Database, count: int) -> tuple[list[str], str]:
                 fingerprint=f"{place:064x}",
                 state=State.FINISHED,
                 created_at=1.7e9 + place,
+                place=0,
                 rounds=40,
                 next_round=41,
                 best_accuracy=best,

@@ -152,7 +152,7 @@ export class Wins {
     const tooltip = { trigger: "item", formatter: (item) => tip(name(pairs[item.dataIndex]), [[a.label, percent(pairs[item.dataIndex].a)], [b.label, percent(pairs[item.dataIndex].b)], ["difference", `${points(pairs[item.dataIndex].difference)} points`]]) };
     const winner = (pair) => (pair.difference >= 0 ? a : b).style;
     const rows = [["client", "seed", a.label, b.label, "difference"], ...pairs.map((pair) => [pair.client, pair.seed, pair.a, pair.b, pair.difference])];
-    const sentence = `${a.label} is better on ${wins} of ${pairs.length} clients (${percent(wins / pairs.length)}), ${b.label} on ${losses}${wins + losses < pairs.length ? `, ${pairs.length - wins - losses} are equal` : ""}; mean difference ${points(mean(pairs.map((pair) => pair.difference)))} points.`;
+    const sentence = `${a.label} is better on ${wins} of ${pairs.length} clients (${percent(wins / pairs.length)}), ${b.label} on ${losses}${wins + losses < pairs.length ? `, equal on ${pairs.length - wins - losses}` : ""}; mean difference ${points(mean(pairs.map((pair) => pair.difference)))} points.`;
     this.bars.set(
       (ink) => ({
         grid: { left: 56, right: 16, top: 12, bottom: 44 },
@@ -176,7 +176,7 @@ export class Wins {
           { type: "line", silent: true, symbol: "none", data: [[ends[0], ends[0]], [ends[1], ends[1]]], lineStyle: { color: ink.muted, width: 1, type: [4, 4] } },
         ],
       }),
-      { rows, label: `Scatter: ${sentence}`, hint: "above the diagonal the first is better", height: 300 },
+      { rows, label: `Scatter: ${sentence}`, hint: "on the diagonal: equal", height: 300 },
     );
     return sentence;
   }
@@ -198,13 +198,15 @@ export class Price {
     const least = sent.length ? Math.min(...sent) : 1;
     const most = sent.length ? Math.max(...sent) : 10;
     const nothing = drawn.some((row) => row.bytes === 0);
-    const zero = least / 10; // a logarithm has no place for zero: who sends nothing stands left of everybody
-    const floor = 10 ** Math.floor(Math.log10(nothing ? zero / 2 : least / 1.5));
+    const decade = 10 ** Math.floor(Math.log10(least / 1.5));
+    // a logarithm has no place for zero: who sends nothing stands a decade left of everybody, at a tick of its own
+    const zero = decade / 10;
+    const tick = (value) => (!nothing || value > zero * 1.01 ? QUANTITIES.bytes.tick(value) : value > zero * 0.99 ? "0 B" : "");
     const largest = Math.max(...drawn.map((row) => row.flops));
-    const size = (row) => 10 + 44 * Math.sqrt(row.flops / (largest || 1));
+    const size = (row) => Math.max(6, 40 * Math.sqrt(row.flops / (largest || 1))); // the area is the number
     const option = (ink) => ({
       grid: { left: 56, right: 90, top: 28, bottom: 48 },
-      xAxis: axis(ink, `Communication ${until}${nothing ? " (left: sends nothing)" : ""}`, { type: "log", min: floor, max: 10 ** Math.ceil(Math.log10(most * 1.5)), axisLabel: { formatter: (value) => (nothing && value < zero * 0.99 ? "" : QUANTITIES.bytes.tick(value)), hideOverlap: true } }),
+      xAxis: axis(ink, `Communication ${until}${nothing ? " (the first tick is zero, not part of the scale)" : ""}`, { type: "log", min: nothing ? zero / 10 : decade, max: 10 ** Math.ceil(Math.log10(most * 1.5)), axisLabel: { formatter: tick, hideOverlap: true } }),
       yAxis: axis(ink, "Best accuracy (%)", { type: "value", scale: true, nameGap: 40, splitLine: { show: true, lineStyle: { color: ink.grid } }, axisLabel: percentTick, min: ({ min, max }) => Math.max(0, Math.floor(min - 0.15 * (max - min) - 0.5)), max: ({ min, max }) => Math.min(100, Math.ceil(max + 0.15 * (max - min) + 0.5)) }),
       tooltip: {
         trigger: "item",

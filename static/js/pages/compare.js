@@ -432,7 +432,7 @@ function renderViews(rows) {
   }
   if (shown("significance")) {
     const labels = list.map((group) => group.label);
-    const options = labels.length > 2 ? [...labels.map((label) => [label, `${label} with each other`]), ["all", `all ${(labels.length * (labels.length - 1)) / 2} pairs`]] : [["all", "the pair"]];
+    const options = labels.length > 2 ? [...labels.map((label) => [label, `${label} against the others`]), ["all", `all ${(labels.length * (labels.length - 1)) / 2} pairs`]] : [["all", "the pair"]];
     const reference = choose(one("#reference"), options, state.reference);
     views.significance.update(list, all, { at: state.at, by: state.by, reference: reference === "all" ? "" : reference });
     shownTables.significance = views.significance.rows;

@@ -24,7 +24,7 @@ OKLAB = [
     [0.02590404, 0.78277177, -0.80867577],
 ]
 CLEAR = 0.095
-"""Distance in OKLab, where 0.02 is just noticeable; the old brown and ochre were 0.04 apart with deuteranopia."""
+"""Distance in OKLab, where 0.02 is just noticeable; the old brown and ochre were 0.026 apart with deuteranopia."""
 
 
 def linear(colour: str) -> np.ndarray:
