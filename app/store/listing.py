@@ -56,8 +56,11 @@ def find(
     """A page of the list. Equal values stand newest first, and missing ones last."""
     key = _key(sort)
     order = [key.desc().nulls_last() if descending else key.asc().nulls_last(), col(Experiment.id).desc()]
-    query = select(Experiment).where(*_conditions(wanted)).order_by(*order).limit(limit).offset(offset)
-    return list(session.scalars(query))
+    # ids first: sorting whole rows would carry every spec through the sorter
+    ids = select(col(Experiment.id)).where(*_conditions(wanted)).order_by(*order).limit(limit).offset(offset)
+    places = {key: place for place, key in enumerate(session.scalars(ids))}
+    rows = session.scalars(select(Experiment).where(col(Experiment.id).in_(places)))
+    return sorted(rows, key=lambda row: places[row.id])
 
 
 def count(session: Session, wanted: Filter) -> int:

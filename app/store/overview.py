@@ -1,7 +1,10 @@
 """The state of the night in a few reads: what runs, waits, failed and finished."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlmodel import Session, col
@@ -12,6 +15,7 @@ from app.store.tables import Experiment
 from app.store.timings import DECIDES, LOOK_BACK
 
 SHOWN = 12
+QUEUE_SHOWN = 50
 DAY = 86_400.0
 BAD = (State.FAILED, State.DIVERGED)
 
@@ -32,7 +36,14 @@ class Overview:
 def overview(session: Session) -> Overview:
     visible = col(Experiment.deleted_at).is_(None)
     busy = select(Experiment).where(visible, col(Experiment.state).in_((State.RUNNING, State.CANCELLING)))
-    waiting = select(Experiment).where(visible, col(Experiment.state) == State.QUEUED)
+    # ids first: sorting whole rows would carry every spec through the sorter
+    next_ids = (
+        select(col(Experiment.id))
+        .where(visible, col(Experiment.state) == State.QUEUED)
+        .order_by(col(Experiment.priority).desc(), col(Experiment.place))
+        .limit(QUEUE_SHOWN)
+    )
+    waiting = select(Experiment).where(col(Experiment.id).in_(list(session.scalars(next_ids))))
     ended = select(Experiment).where(visible).order_by(col(Experiment.finished_at).desc()).limit(SHOWN)
     today = col(Experiment.finished_at) > now() - DAY
     per_state = select(col(Experiment.state), func.count()).where(visible).group_by(col(Experiment.state))
@@ -40,9 +51,7 @@ def overview(session: Session) -> Overview:
     lately = dict(session.execute(per_state.where(today)).all())
     return Overview(
         running=list(session.scalars(busy.order_by(col(Experiment.started_at)))),
-        queued=list(
-            session.scalars(waiting.order_by(col(Experiment.priority).desc(), col(Experiment.place)).limit(200))
-        ),
+        queued=list(session.scalars(waiting.order_by(col(Experiment.priority).desc(), col(Experiment.place)))),
         failed=list(session.scalars(ended.where(col(Experiment.state).in_(BAD), today))),
         finished=list(session.scalars(ended.where(col(Experiment.state) == State.FINISHED))),
         counts=counts,
@@ -59,11 +68,14 @@ def expected_seconds(session: Session, rows: list[Experiment]) -> dict[str, floa
         .order_by(col(Experiment.id).desc())
         .limit(LOOK_BACK)
     )
-    past = [(algorithm, spec, seconds / (done - 1)) for algorithm, spec, seconds, done in session.execute(query)]
-    answer: dict[str, float | None] = {}
-    for row in rows:
-        equal = [s for _, spec, s in past if all(spec.get(key) == row.spec.get(key) for key in DECIDES)]
-        alike = [s for algorithm, _, s in past if algorithm == row.algorithm]
-        known = equal or alike or [s for _, _, s in past]
-        answer[row.id] = median(known) if known else None
-    return answer
+    groups: dict[str, list[float]] = {}
+    for algorithm, spec, seconds, done in session.execute(query):
+        for group in (_kind(spec), algorithm, ""):
+            groups.setdefault(group, []).append(seconds / (done - 1))
+    typical = {group: median(values) for group, values in groups.items()}
+    return {row.id: typical.get(_kind(row.spec), typical.get(row.algorithm, typical.get(""))) for row in rows}
+
+
+def _kind(spec: Mapping[str, Any]) -> str:
+    """Specs of one kind take equally long."""
+    return json.dumps([spec.get(key) for key in DECIDES], sort_keys=True)

@@ -14,6 +14,7 @@ from app.comparison.curves import NAMES
 from app.config import Settings
 from app.main import create_app
 from app.pages.assets import STATIC
+from app.pages.machine import shown_settings
 from app.pages.rendering import TEMPLATES
 from app.pages.routes import MOST_COMPARED
 from app.store import experiments, rounds, workers
@@ -262,3 +263,29 @@ def test_a_method_shows_what_was_measured_and_what_is_published(app: FastAPI, cl
 def test_the_cost_of_a_method_is_told_for_the_reference(client: TestClient) -> None:
     assert client.get("/methods/standalone/cost.json").json()["cost"]["bytes_up"] == 0
     assert client.get("/methods/fedavg/cost.json").json()["cost"]["bytes_up"] > 0
+
+
+def test_settings_hide_passwords_and_say_where_a_value_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDARENA_LOG_LEVEL", "warning")
+    settings = Settings(home=tmp_path, broker_url="redis://me:letmein@host/0")
+    shown = {row["variable"]: row for row in shown_settings(settings)}
+    assert (shown["FEDARENA_LOG_LEVEL"]["value"], shown["FEDARENA_LOG_LEVEL"]["source"]) == ("warning", "environment")
+    assert shown["FEDARENA_BROKER_URL"]["value"] == "redis://me:hidden@host/0"
+    assert (shown["FEDARENA_HOME"]["source"], shown["FEDARENA_PORT"]["source"]) == ("set at the start", "default")
+
+
+def test_a_missing_data_set_comes_with_the_command_that_fetches_it(client: TestClient) -> None:
+    assert "<code>fedarena data get cifar10</code>" in client.get("/datasets").text
+
+
+def test_a_worker_is_shown_with_what_it_works_on(app: FastAPI, client: TestClient) -> None:
+    experiment = store(app, name="busy")
+    with app.state.database.write() as session:
+        workers.register(session, name="worker", host="here", pid=1, device="cpu", slots=1)
+    store_round(app, 0.5)
+    [row] = page_data(client.get("/workers").text)["workers"]
+    assert row["experiments"] == [{"id": experiment, "name": "busy", "round": 0, "of": 2}]
+    assert client.get("/workers.json").json()["workers"] == [row]
+    assert client.get("/settings").status_code == 200
