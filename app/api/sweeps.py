@@ -23,6 +23,7 @@ from app.store.tables import Sweep
 from app.sweep_table import FORMATS, make_table
 from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan
 from engine.records import RoundRecord, cost_to_target
+from engine.spec import ExperimentSpec
 
 router = APIRouter(tags=["sweeps"])
 
@@ -140,7 +141,7 @@ def _check(use: Services, sweep: SweepSpec) -> SweepCheck:
             if sweep.reuse
             else {}
         )
-        fresh = [point.spec.canonical() for point in runnable if point.fingerprint not in known]
+        fresh = [point.spec for point in runnable if point.fingerprint not in known]
         cost = _cost(session, fresh, workers.live_slots(session, 3 * use.settings.heartbeat_seconds))
     return SweepCheck(
         ok=not refused,
@@ -158,17 +159,27 @@ def _check(use: Services, sweep: SweepSpec) -> SweepCheck:
     )
 
 
-def _cost(session: Session, specs: list[dict[str, Any]], slots: int) -> CostView:
+def _cost(
+    session: Session,
+    specs: list[ExperimentSpec],
+    slots: int,
+    predict_bytes: Callable[[ExperimentSpec], float | None] = lambda _: None,
+) -> CostView:
+    """`predict_bytes` tells the bytes of a round where the store has no measurement."""
     measured = estimates.measure(
-        session, {spec["algorithm"]["name"] for spec in specs}, {spec["dataset"]["name"] for spec in specs}
+        session, {spec.algorithm.name for spec in specs}, {spec.dataset.name for spec in specs}
     )
     times, payloads, scaled = [], [], 0
     for spec in specs:
-        if (found := measured.seconds(spec)) is not None:
-            times.append(found[0] * spec["rounds"])
+        plain = spec.canonical()
+        if (found := measured.seconds(plain)) is not None:
+            times.append(found[0] * spec.rounds)
             scaled += not found[1]
-        if (payload := measured.bytes(spec)) is not None:
-            payloads.append(payload * spec["rounds"])
+        payload = measured.bytes(plain)
+        if payload is None:
+            payload = predict_bytes(spec)
+        if payload is not None:
+            payloads.append(payload * spec.rounds)
     seconds = max(sum(times) / max(1, slots), max(times)) if times else None
     unknown = len(specs) - len(times)
     return CostView(

@@ -4,7 +4,6 @@ import { load } from "../../vendor/js-yaml/js-yaml.esm.min.mjs";
 import { api } from "../api.js";
 import { FAMILIES, FAMILY_TITLES } from "../colours.js";
 import { fill, h, one, pageData, setText } from "../dom.js";
-import { makeEditor } from "../editor.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
 import { specYaml } from "../spec.js";
@@ -59,7 +58,58 @@ function parse() {
   }
 }
 
-const { showProblems, drawLines } = makeEditor(area);
+/** The line of the text in which a field stands; 0 when it is not there. @param {string} path */
+function lineOf(path) {
+  const parts = path.split(".");
+  const rows = area.value.split("\n");
+  const top = rows.findIndex((row) => new RegExp(`^\\s{0,2}"?${escapePattern(parts[0])}"?\\s*:`).test(row));
+  if (top < 0) return 0;
+  for (const part of parts.slice(1).reverse()) {
+    const inner = rows.findIndex((row, index) => index >= top && new RegExp(`(^|[\\s{,"])${escapePattern(part)}"?\\s*:`).test(row));
+    if (inner >= 0) return inner + 1;
+  }
+  return top + 1;
+}
+
+function escapePattern(text) {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+}
+
+function goTo(line) {
+  const rows = area.value.split("\n");
+  const start = rows.slice(0, line - 1).reduce((sum, row) => sum + row.length + 1, 0);
+  area.focus();
+  area.setSelectionRange(start, start + rows[line - 1].length);
+}
+
+function showProblems(problems) {
+  const list = one("#problems");
+  area.setAttribute("aria-invalid", String(problems.length > 0));
+  const bad = new Set();
+  fill(
+    list,
+    problems.map(({ field, message }) => {
+      const line = /^line \d+$/.test(field) ? Number(field.slice(5)) : field ? lineOf(field) : 0;
+      if (line) bad.add(line);
+      return h(
+        "li",
+        { data: { field } },
+        field ? h("code", {}, field) : null,
+        h("span", {}, message),
+        line ? h("button", { type: "button", class: "tool", on: { click: () => goTo(line) } }, `Go to line ${line}`) : null,
+      );
+    }),
+  );
+  drawLines(bad);
+}
+
+/** Line numbers beside the text, the wrong ones marked. @param {Set<number>} bad */
+function drawLines(bad) {
+  const count = area.value.split("\n").length;
+  fill(one("#lines"), Array.from({ length: count }, (_, index) => h("span", { class: bad.has(index + 1) ? "bad" : null }, String(index + 1))));
+  one("#lines").scrollTop = area.scrollTop;
+}
+
 let controller = new AbortController();
 let timer = 0;
 /** @type {any} the spec that was found good, as it was sent */
@@ -105,7 +155,7 @@ function checkSoon() {
   clearTimeout(timer);
   button.disabled = true;
   sessionStorage.setItem(DRAFT, area.value);
-  drawLines();
+  drawLines(new Set());
   timer = window.setTimeout(check, 250);
 }
 
@@ -177,6 +227,7 @@ if (others.length) method.append(h("optgroup", { label: "Other" }, others.map((i
 const first = catalogue.algorithms.find((item) => item.id === "fedavg") ?? catalogue.algorithms[0];
 area.value = data.spec ? specYaml(data.spec) : sessionStorage.getItem(DRAFT) ?? specYaml(example(first.id));
 area.addEventListener("input", checkSoon);
+area.addEventListener("scroll", () => (one("#lines").scrollTop = area.scrollTop));
 area.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === "Enter") submit();
 });
@@ -187,6 +238,6 @@ one("#start-over").addEventListener("click", () => {
   sessionStorage.removeItem(DRAFT);
   check();
 });
-drawLines();
+drawLines(new Set());
 check();
 live.start({ after: data.seq });
