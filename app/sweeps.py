@@ -13,7 +13,7 @@ import yaml
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError, field_validator
 
 from app.store.plan import MOST_PRIORITY, Plan, StopRule, Window
-from engine.catalogue import Checker
+from engine.catalogue import Seen, Weights, check
 from engine.frozen import Frozen
 from engine.spec import ExperimentSpec, Problem, SpecError, explain
 
@@ -237,7 +237,7 @@ def _located(item: Refused) -> Problem:
     return replace(item.problem, message=f"{item.problem.message} (in {item.example}{more})")
 
 
-def make_plan(sweep: SweepSpec, data_root: Path | None) -> SweepPlan:
+def make_plan(sweep: SweepSpec, data_root: Path | None, weights: Weights | None = None) -> SweepPlan:
     """Expand and check everything. The first seed of every cell comes before the second, so that tables fill evenly."""
     faults = _Faults()
     assembled: list[tuple[Cell, list[tuple[int, dict[str, Any]]]]] = []
@@ -265,11 +265,21 @@ def make_plan(sweep: SweepSpec, data_root: Path | None) -> SweepPlan:
     if not assembled and not faults.found:
         problem = Problem("exclude", "leaves no experiment", None)
         faults.note((problem,), "exclude", 1)
-    checker, points, cells = Checker(data_root), list[Point](), list[Cell]()
+    seen: Seen = {}
+    points, cells = list[Point](), list[Cell]()
     for index, (cell, kept) in enumerate(assembled):
         specs = _parse(sweep, cell, kept, faults)
         cells.append(_normalised(cell, specs[0]) if specs else cell)
-        points += [_checked(checker, index, spec, faults, label(cell)) for spec in specs]
+        for spec in specs:
+            point = Point(index, spec.seed, spec, spec.fingerprint())
+            try:
+                check(spec, data_root, weights, seen)
+            except SpecError as error:
+                if error.not_applicable:
+                    point = replace(point, reason="; ".join(problem.message for problem in error.problems))
+                else:
+                    faults.note(error.problems, f"{label(cell)}, seed {spec.seed}", 1)
+            points.append(point)
     _refuse_doubles(points, cells, faults)
     order = {seed: number for number, seed in enumerate(sweep.seeds)}
     points.sort(key=lambda point: (order[point.seed], point.cell))
@@ -364,17 +374,6 @@ def _experiment_name(sweep: str | None, cell: Cell, seed: int) -> str:
     tail = f"seed {seed}"
     head = ": ".join(part for part in (sweep, label(cell)) if part)
     return f"{head[: 197 - len(tail)]}, {tail}" if head else tail
-
-
-def _checked(checker: Checker, cell: int, spec: ExperimentSpec, faults: _Faults, example: str) -> Point:
-    point = Point(cell, spec.seed, spec, spec.fingerprint())
-    try:
-        checker.check(spec)
-    except SpecError as error:
-        if error.not_applicable:
-            return replace(point, reason="; ".join(problem.message for problem in error.problems))
-        faults.note(error.problems, f"{example}, seed {spec.seed}", 1)
-    return point
 
 
 def _refuse_doubles(points: Sequence[Point], cells: Sequence[Cell], faults: _Faults) -> None:

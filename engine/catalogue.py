@@ -1,6 +1,5 @@
 """The only door for the web: what can be chosen, whether a spec can run, what it costs and how its partition looks."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -9,6 +8,7 @@ from typing import Any, get_args
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from engine.algorithm import Setup
 from engine.algorithms import REGISTRY
 from engine.artifacts import parse_request
 from engine.data import datasets
@@ -29,6 +29,8 @@ __all__ = [
     "Estimate",
     "Header",
     "RoundCost",
+    "Seen",
+    "Weights",
     "architectures",
     "catalogue",
     "check",
@@ -80,87 +82,66 @@ def catalogue(data_root: Path | None) -> dict[str, Any]:
     }
 
 
-def check(spec: ExperimentSpec, data_root: Path | None, weights: Weights | None = None) -> None:
+Seen = dict[tuple[str, str, int, int], tuple[tuple[int, int, int], int, tuple[int, ...]]]
+"""Shape, classes and amounts of training samples, by data set, partition, clients and partition seed."""
+
+
+def check(
+    spec: ExperimentSpec, data_root: Path | None, weights: Weights | None = None, seen: Seen | None = None
+) -> None:
     """Raise SpecError if the spec cannot run here: data missing, no such partition, method not applicable.
 
-    `weights` finds the files that models.pretrained names.
+    `weights` finds the files that models.pretrained names. `seen` is for many specs one after the other: a partition
+    that they share is made once.
     """
-    Checker(data_root, weights).check(spec)
-
-
-@dataclass(frozen=True)
-class _Share:
-    """What a check must know about partitioned data."""
-
-    shape: tuple[int, int, int]
-    classes: int
-    samples: tuple[int, ...]
-
-
-class Checker:
-    """Checks many specs; data and partitions that several of them share are looked at once."""
-
-    def __init__(self, data_root: Path | None, weights: Weights | None = None) -> None:
-        self._data_root = data_root
-        self._weights = weights
-        self._shares: dict[str, _Share | Problem] = {}
-
-    def check(self, spec: ExperimentSpec) -> None:
-        """Raise SpecError if the spec cannot run here."""
-        algorithm = REGISTRY[spec.algorithm.name]
-        unsupported = []
-        if spec.topology not in algorithm.topologies:
-            known = " or ".join(repr(topology) for topology in sorted(algorithm.topologies))
-            message = f"{algorithm.method.title} runs with {known}, but got {spec.topology!r}"
-            unsupported.append(Problem("topology", message, spec.topology, "not_applicable"))
-        if unsupported:
-            raise SpecError(tuple(unsupported))
-        share = self._share(spec)
-        if isinstance(share, Problem):
-            raise SpecError((share,))
-        setup = describe(spec, share.shape, share.classes, share.samples)
-        for architecture in dict.fromkeys(setup.architectures):
-            try:
-                check_architecture(architecture, setup.shape, setup.classes, setup.feature_dim)
-            except ValueError as error:
-                raise SpecError((Problem("models.family", str(error), spec.models.family),)) from None
-        if spec.models.pretrained is not None:
-            try:
-                starting_points(spec.models.pretrained, setup, self._weights)
-            except PretrainedError as error:
-                field = "models.pretrained.weights"
-                raise SpecError((Problem(field, str(error), _value(spec, field)),)) from None
-        for client, samples in enumerate(setup.samples):
-            if samples == 1 and _normalises_batches(setup.architectures[client]):
-                raise SpecError(
-                    (
-                        Problem(
-                            "partition",
-                            f"client {client} has a single training sample, but its {setup.architectures[client]} uses "
-                            "batch norm and needs two: take fewer clients or a family without batch norm",
-                            spec.partition.name,
-                        ),
-                    )
-                )
-        reason = algorithm(spec.algorithm, setup).why_not()
-        if reason is not None:
-            raise SpecError((Problem("algorithm.name", reason, spec.algorithm.name, "not_applicable"),))
-
-    def _share(self, spec: ExperimentSpec) -> _Share | Problem:
-        parts = (spec.dataset.model_dump_json(), spec.partition.model_dump_json(), spec.clients, spec.partition_seed)
-        key = repr(parts)
-        if key not in self._shares:
-            self._shares[key] = self._divide(spec)
-        return self._shares[key]
-
-    def _divide(self, spec: ExperimentSpec) -> _Share | Problem:
+    algorithm = REGISTRY[spec.algorithm.name]
+    unsupported = []
+    if spec.topology not in algorithm.topologies:
+        known = " or ".join(repr(topology) for topology in sorted(algorithm.topologies))
+        message = f"{algorithm.method.title} runs with {known}, but got {spec.topology!r}"
+        unsupported.append(Problem("topology", message, spec.topology, "not_applicable"))
+    if unsupported:
+        raise SpecError(tuple(unsupported))
+    try:
+        setup = _describe(spec, data_root, {} if seen is None else seen)
+    except DataError as error:
+        raise SpecError((Problem("dataset.name", str(error), spec.dataset.name),)) from None
+    except PartitionError as error:
+        raise SpecError((Problem(error.field, str(error), _value(spec, error.field)),)) from None
+    for architecture in dict.fromkeys(setup.architectures):
         try:
-            _, _, setup = set_up(spec, self._data_root)
-        except DataError as error:
-            return Problem("dataset.name", str(error), spec.dataset.name)
-        except PartitionError as error:
-            return Problem(error.field, str(error), _value(spec, error.field))
-        return _Share(setup.shape, setup.classes, setup.samples)
+            check_architecture(architecture, setup.shape, setup.classes, setup.feature_dim)
+        except ValueError as error:
+            raise SpecError((Problem("models.family", str(error), spec.models.family),)) from None
+    if spec.models.pretrained is not None:
+        try:
+            starting_points(spec.models.pretrained, setup, weights)
+        except PretrainedError as error:
+            field = "models.pretrained.weights"
+            raise SpecError((Problem(field, str(error), _value(spec, field)),)) from None
+    for client, samples in enumerate(setup.samples):
+        if samples == 1 and _normalises_batches(setup.architectures[client]):
+            raise SpecError(
+                (
+                    Problem(
+                        "partition",
+                        f"client {client} has a single training sample, but its {setup.architectures[client]} uses "
+                        "batch norm and needs two: take fewer clients or a family without batch norm",
+                        spec.partition.name,
+                    ),
+                )
+            )
+    reason = algorithm(spec.algorithm, setup).why_not()
+    if reason is not None:
+        raise SpecError((Problem("algorithm.name", reason, spec.algorithm.name, "not_applicable"),))
+
+
+def _describe(spec: ExperimentSpec, data_root: Path | None, seen: Seen) -> Setup:
+    key = (spec.dataset.model_dump_json(), spec.partition.model_dump_json(), spec.clients, spec.partition_seed)
+    if key not in seen:
+        _, _, setup = set_up(spec, data_root)
+        seen[key] = setup.shape, setup.classes, setup.samples
+    return describe(spec, *seen[key])
 
 
 def method_header(name: str) -> Header:

@@ -194,8 +194,8 @@ def server_fit(
     """Train a module of the server, one step a batch, and return the FLOPs.
 
     The optimiser, SGD unless another one is named, has neither momentum nor clipping. It is new in every call unless
-    `memory` is given, for Adam: what it kept at the end of the last call, empty at first and changed in place. `through`
-    as in fit().
+    `memory` is given, for Adam: what it kept at the end of the last call, empty at first and changed in place.
+    `through` as in fit().
     """
     for module in through:
         module.eval().requires_grad_(False)

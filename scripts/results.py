@@ -194,7 +194,9 @@ def main() -> None:
     sweep = SweepSpec.from_text(options.sweep.read_text())
     outputs = options.outputs or ROOT / "results" / name
     settings = private_settings(outputs.absolute())
-    plan = make_plan(sweep, settings.data_root).or_raise()
+    plan = make_plan(sweep, settings.data_root)
+    if not options.table_only:  # a table alone needs no data
+        plan.or_raise()
     settings.prepare_home()
     database = Database(settings.database)
     migrate(database)

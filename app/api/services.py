@@ -1,6 +1,7 @@
 """What routes need from the application, as dependencies."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -34,10 +35,14 @@ async def posted_spec(request: Request) -> ExperimentSpec:
     return ExperimentSpec.parse(await request.json() if await request.body() else None)
 
 
+def weights_of(use: Services) -> catalogue.Weights:
+    """Finds trained networks by their checksum, for specs that start from them."""
+    return partial(find_weights, Storage(use.settings.storage))
+
+
 def check_spec(use: Services, spec: ExperimentSpec) -> None:
     """SpecError: it cannot run here."""
-    storage = Storage(use.settings.storage)
-    catalogue.check(spec, use.settings.data_root, lambda digest: find_weights(storage, digest))
+    catalogue.check(spec, use.settings.data_root, weights_of(use))
 
 
 Using = Annotated[Services, Depends(services)]

@@ -12,10 +12,10 @@ from starlette.concurrency import run_in_threadpool
 
 from app import webhooks
 from app.api.once import find_answer, once
-from app.api.services import Services, Using
+from app.api.services import Services, Using, weights_of
 from app.errors import Errors, Refusal, not_found
 from app.security import YAML_TYPES
-from app.store import estimates, experiments, idempotency, rounds, sequence, sweeps, workers
+from app.store import estimates, experiments, idempotency, rounds, sequence, steering, sweeps, workers
 from app.store.states import State
 from app.store.sweep_views import SweepSummary, SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
@@ -23,6 +23,7 @@ from app.store.tables import Sweep
 from app.sweep_table import FORMATS, make_table
 from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan
 from engine.records import RoundRecord, cost_to_target
+from engine.spec import ExperimentSpec
 
 router = APIRouter(tags=["sweeps"])
 
@@ -117,7 +118,7 @@ async def check(use: Using, sweep: PostedSweep) -> SweepCheck:
 
 
 def _check(use: Services, sweep: SweepSpec) -> SweepCheck:
-    plan = make_plan(sweep, use.settings.data_root)
+    plan = make_plan(sweep, use.settings.data_root, weights_of(use))
     refused = [
         RefusedView(
             field=item.problem.field,
@@ -140,7 +141,7 @@ def _check(use: Services, sweep: SweepSpec) -> SweepCheck:
             if sweep.reuse
             else {}
         )
-        fresh = [point.spec.canonical() for point in runnable if point.fingerprint not in known]
+        fresh = [point.spec for point in runnable if point.fingerprint not in known]
         cost = _cost(session, fresh, workers.live_slots(session, 3 * use.settings.heartbeat_seconds))
     return SweepCheck(
         ok=not refused,
@@ -158,17 +159,27 @@ def _check(use: Services, sweep: SweepSpec) -> SweepCheck:
     )
 
 
-def _cost(session: Session, specs: list[dict[str, Any]], slots: int) -> CostView:
+def _cost(
+    session: Session,
+    specs: list[ExperimentSpec],
+    slots: int,
+    predict_bytes: Callable[[ExperimentSpec], float | None] = lambda _: None,
+) -> CostView:
+    """`predict_bytes` tells the bytes of a round where the store has no measurement."""
     measured = estimates.measure(
-        session, {spec["algorithm"]["name"] for spec in specs}, {spec["dataset"]["name"] for spec in specs}
+        session, {spec.algorithm.name for spec in specs}, {spec.dataset.name for spec in specs}
     )
     times, payloads, scaled = [], [], 0
     for spec in specs:
-        if (found := measured.seconds(spec)) is not None:
-            times.append(found[0] * spec["rounds"])
+        plain = spec.canonical()
+        if (found := measured.seconds(plain)) is not None:
+            times.append(found[0] * spec.rounds)
             scaled += not found[1]
-        if (payload := measured.bytes(spec)) is not None:
-            payloads.append(payload * spec["rounds"])
+        payload = measured.bytes(plain)
+        if payload is None:
+            payload = predict_bytes(spec)
+        if payload is not None:
+            payloads.append(payload * spec.rounds)
     seconds = max(sum(times) / max(1, slots), max(times)) if times else None
     unknown = len(specs) - len(times)
     return CostView(
@@ -231,7 +242,7 @@ def _submit(use: Services, sweep: SweepSpec, key: str | None, digest: str) -> tu
         return _view(use, stored["sweep"]), True
     if sweep.webhook is not None and (problem := webhooks.refuse(sweep.webhook.url, use.settings)) is not None:
         raise Refusal(422, problem, field="webhook.url", value=sweep.webhook.url)
-    plan = make_plan(sweep, use.settings.data_root).or_raise()
+    plan = make_plan(sweep, use.settings.data_root, weights_of(use)).or_raise()
     runs = [NewRun(p.cell, p.seed, p.spec.canonical(), p.fingerprint, p.reason) for p in plan.points]
 
     def store(session: Session) -> dict[str, Any]:
@@ -326,6 +337,20 @@ def _records(lists: dict[str, list[Any]]) -> list[RoundRecord]:
 def cancel(use: Using, id: Id) -> SweepView:
     """Cancel all its experiments that have not ended; reused ones go on."""
     return _steer(use, id, lambda session, row: sweeps.for_each(session, row, experiments.cancel))
+
+
+@router.post("/sweeps/{id}/pause", responses=NOT_FOUND)
+def pause(use: Using, id: Id) -> SweepView:
+    """Pause all its experiments that have not ended, running ones after their present round; reused ones go on."""
+    return _steer(use, id, lambda session, row: sweeps.for_each(session, row, steering.pause))
+
+
+@router.post("/sweeps/{id}/resume", responses=NOT_FOUND)
+def resume(use: Using, id: Id) -> SweepView:
+    """Put its paused experiments back into the queue."""
+    answer = _steer(use, id, lambda session, row: sweeps.for_each(session, row, steering.resume))
+    use.queue.hint()
+    return answer
 
 
 @router.post("/sweeps/{id}/retry", responses=NOT_FOUND)

@@ -192,6 +192,29 @@ def test_a_refused_submission_names_the_field(server: tuple[str, Settings], tmp_
     assert "clients: must be greater than or equal to 1, but got 0" in found.stderr
 
 
+def test_a_sweep_is_checked_queued_watched_and_listed(server: tuple[str, Settings], tmp_path: Path) -> None:
+    address, settings = server
+    base = {key: value for key, value in spec_with(rounds=1).items() if key not in {"name", "seed"}}
+    document = {"name": "by document", "base": base, "grid": {"training.lr": [0.1, 0.2]}, "seeds": [1]}
+    file = tmp_path / "sweep.yaml"
+    file.write_text(yaml.safe_dump(document))
+    dry = call("sweep", str(file), "--dry-run", "--address", address)
+    assert (dry.exit_code, "2 experiments in 2 cells, 2 to run" in dry.stdout) == (0, True)
+    queued = call("sweep", str(file), "--address", address)
+    key = queued.stdout.split()[0]
+    assert f"{address}/sweeps/{key}" in queued.stdout
+    while run_next(settings, "worker-1") is not None:
+        pass
+    assert "by document" in call("sweeps", "--address", address).stdout
+    watched = call("sweep", str(file), "--watch", "--address", address)
+    assert watched.exit_code == 0
+    assert "2 of 2 rounds: 2 finished" in watched.stdout
+    file.write_text(yaml.safe_dump({**document, "grid": {"training.lr": [-1]}}))
+    wrong = call("sweep", str(file), "--address", address)
+    assert wrong.exit_code == BAD_INPUT
+    assert "training.lr: must be greater than or equal to 0, but got -1" in wrong.stderr
+
+
 def test_watching_a_failed_experiment_tells_the_reason(server: tuple[str, Settings]) -> None:
     from tests.services import submit
 
@@ -234,6 +257,8 @@ def test_doctor_names_every_part_and_what_it_is() -> None:
         "worker",
         "run",
         "submit",
+        "sweep",
+        "sweeps",
         "ls",
         "watch",
         "pause",

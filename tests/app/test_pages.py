@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
@@ -289,3 +290,16 @@ def test_a_worker_is_shown_with_what_it_works_on(app: FastAPI, client: TestClien
     assert row["experiments"] == [{"id": experiment, "name": "busy", "round": 0, "of": 2}]
     assert client.get("/workers.json").json()["workers"] == [row]
     assert client.get("/settings").status_code == 200
+
+
+def test_a_sweep_is_shown_with_its_document_and_can_be_copied(app: FastAPI, client: TestClient) -> None:
+    document = {"name": NASTY, "base": SPEC, "grid": {"rounds": [1, 2]}, "seeds": [1, 2]}
+    key = client.post("/api/sweeps", json=document).json()["id"]
+    page = client.get(f"/sweeps/{key}").text
+    assert "<script>alert" not in page
+    assert page_data(page)["sweep"]["counts"] == {"queued": 4}
+    assert page_data(client.get("/sweeps").text)["items"][0]["name"] == NASTY
+    copied = page_data(client.get(f"/sweeps/new?from={key}").text)["yaml"]
+    assert yaml.safe_load(copied) == document
+    assert client.get("/sweeps/nothing").status_code == 404
+    assert client.get("/sweeps/new?from=nothing").status_code == 404
