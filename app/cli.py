@@ -552,6 +552,27 @@ def catalog(as_json: Annotated[bool, typer.Option("--json", help="Everything, fo
 
 
 @app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="A new folder, to be used as FEDARENA_HOME", metavar="DEST")],
+) -> None:
+    """Copy database and checkpoints while everything runs (SQLite)."""
+    settings = _settings()
+    _log(settings)
+    from app.backup import BackupRefused, back_up
+    from app.store.database import DatabaseUnusable
+
+    try:
+        copied = back_up(settings, target.absolute())
+    except (BackupRefused, DatabaseUnusable) as reason:
+        _refuse(str(reason))
+    except OSError as error:
+        _refuse(f"cannot write to {target}: {error}")
+    out.print(f"{copied.folder}: {copied.experiments} experiments, {copied.bytes / 1e6:.1f} MB", highlight=False)
+    if copied.without_checkpoint:
+        out.print(f"{copied.without_checkpoint} of them will start anew: their checkpoints changed too quickly")
+
+
+@app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="For programs")] = False) -> None:
     """Tell which parts are real, which fall back, and why."""
     settings = _settings()

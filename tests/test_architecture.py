@@ -21,6 +21,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app.queue": ("app.config",),
     "app.storage": (),
     "app.events": ("app.config", "app.store", "engine.records"),
+    "app.backup": ("app.config", "app.storage", "app.store"),
     "app.disk": ("app.config", "app.storage"),
     "app.reconciler": ("app.config", "app.disk", "app.events", "app.queue", "app.storage", "app.store"),
     "app.sweeps": ("app.store.plan", "engine.spec", "engine.catalogue", "engine.frozen"),

@@ -448,6 +448,7 @@ def cancel(session: Session, experiment: str) -> Experiment | None:
     row.cancel_at = read_clock(session)
     if row.state is State.RUNNING:
         move(row, State.CANCELLING)
+        row.pause, row.hold = False, None
         _touch(session, row)
         return row
     if row.state is State.PAUSED:

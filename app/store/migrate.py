@@ -60,11 +60,7 @@ def _revision(connection: Connection) -> str | None:
 def _copy(database: Database, revision: str) -> None:
     assert database.path is not None
     target = database.path.with_name(f"{database.path.stem}-before-{revision}-{int(time.time())}.db")
-    connection = database.engine.raw_connection()  # without the BEGIN of ours, inside which no VACUUM is possible
-    try:
-        connection.cursor().execute("VACUUM INTO ?", (str(target),))
-    finally:
-        connection.close()
+    database.copy_to(target)
     log.info("copied the database to %s before migrating it", target)
 
 

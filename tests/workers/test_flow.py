@@ -2,81 +2,20 @@
 
 import os
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from app.client import FedArena
 from app.config import Settings
-from app.store import rounds, workers
+from app.store import workers
 from app.store.database import Database
 from app.store.states import State
-from engine.run import Run
-from engine.spec import ExperimentSpec
-from tests.services import (
-    ROOT,
-    environment,
-    fedarena,
-    look,
-    postgres_database,
-    serving,
-    short_folder,
-    spec_with,
-    state,
-    submit,
-    wait_until,
-)
-from workers.embedded import Broker
+from tests.services import look, postgres_database, serving, short_folder, spec_with, state, submit, wait_until
+from tests.workers.processes import ended, has_rounds, stored, undisturbed, worker
 
 pytestmark = pytest.mark.chaos
 
 LONG = {"rounds": 150}
-
-
-@pytest.fixture
-def with_broker(settings: Settings, sqlite_database: Database) -> Iterator[Settings]:
-    settings = settings.model_copy(update={"lease_seconds": 2.0, "heartbeat_seconds": 0.5, "grace_seconds": 20.0})
-    broker = Broker(settings)
-    broker.start()
-    yield settings
-    broker.stop()
-
-
-@contextmanager
-def worker(settings: Settings, *options: str, cwd: Path = ROOT) -> Iterator[subprocess.Popen[bytes]]:
-    """`fedarena worker` as its user starts it; killed with its children when the test is over."""
-    process = subprocess.Popen(fedarena("worker", *options), env=environment(settings), cwd=cwd, start_new_session=True)
-    try:
-        yield process
-    finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            assert process.poll() is not None
-        process.wait()
-
-
-def undisturbed(**changes: Any) -> list[dict[str, Any]]:
-    return [record.without_times() for record in Run(ExperimentSpec.parse(spec_with(**changes))).rounds()]
-
-
-def stored(database: Database, key: str) -> list[dict[str, Any]]:
-    with database.read() as session:
-        found = rounds.after(session, key)
-    return [{name: value for name, value in row.items() if name not in rounds.TIMES} for row in found]
-
-
-def has_rounds(database: Database, key: str, count: int = 5) -> bool:
-    row = look(database, key)
-    return row.next_round >= count and row.state is State.RUNNING
-
-
-def ended(database: Database, *keys: str) -> bool:
-    return all(state(database, key).is_finished() for key in keys)
 
 
 def test_a_posted_spec_is_run_by_a_worker_and_seen_live(with_broker: Settings, sqlite_database: Database) -> None:

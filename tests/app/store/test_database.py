@@ -1,6 +1,10 @@
 """Connections, refusals and migrations."""
 
+import json
 import logging
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +14,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import column, insert, table, text
+from sqlalchemy import JSON, column, insert, table, text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import SQLModel
 
@@ -19,7 +23,7 @@ from app.store.database import Database, DatabaseUnusable
 from app.store.migrate import alembic_config, migrate
 from app.store.states import State
 from app.store.tables import Experiment
-from tests.services import postgres_database, submit
+from tests.services import ROOT, postgres_database, submit
 
 
 def pragma(store: Database, name: str) -> object:
@@ -181,3 +185,75 @@ def test_processes_that_start_together_migrate_once(home: Path) -> None:
 def test_processes_that_start_together_migrate_once_on_postgresql(postgres_server: str) -> None:
     with postgres_database(postgres_server) as url:
         race(url)
+
+
+def old_store(url: str, rows: int) -> Database:
+    """A store of the first schema with experiments and rounds."""
+    store = Database(url)
+    config = alembic_config()
+    with store.engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.commit()
+    values = experiment_values()
+    if not store.is_sqlite:
+        values |= {name: json.loads(values[name]) for name in ("tags", "spec", "totals")}
+    types = dict.fromkeys(("tags", "spec", "totals"), JSON) if not store.is_sqlite else {}
+    first = table("experiment", *(column(name, types.get(name)) for name in values))
+    with store.engine.begin() as connection:
+        connection.execute(insert(first), [{**values, "id": f"{number:026d}"} for number in range(rows)])
+    return store
+
+
+def rows_of(store: Database) -> tuple[int, str]:
+    with store.read() as session:
+        count = session.execute(text("SELECT count(*) FROM experiment")).scalar_one()
+        return count, session.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+
+
+@pytest.mark.parametrize("rows", [1000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.chaos])])
+def test_an_old_store_with_many_rows_is_migrated_without_loss(home: Path, rows: int) -> None:
+    store = old_store(f"sqlite:///{home / 'old.db'}", rows)
+    migrate(store)
+    assert rows_of(store) == (rows, "0002")
+    store.close()
+
+
+KILLED = """
+import os, signal, sys
+from alembic import op
+from app.store.database import Database
+from app.store.migrate import migrate
+create = op.create_table
+def deadly(name, *arguments, **options):
+    if name == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return create(name, *arguments, **options)
+op.create_table = deadly
+migrate(Database(sys.argv[1]))
+"""
+
+
+def killed_half_way(url: str) -> None:
+    store = old_store(url, 100)
+    store.close()
+    for table_name in ("sweep", "artifact", "log_line"):
+        done = subprocess.run([sys.executable, "-c", KILLED, url, table_name], cwd=ROOT, check=False)
+        assert done.returncode == -signal.SIGKILL
+        store = Database(url)
+        assert rows_of(store) == (100, "0001"), "nothing of it counts"
+        store.close()
+    store = Database(url)
+    migrate(store)
+    assert rows_of(store) == (100, "0002")
+    store.close()
+
+
+def test_a_migration_killed_half_way_is_done_anew(home: Path) -> None:
+    killed_half_way(f"sqlite:///{home / 'old.db'}")
+
+
+@pytest.mark.postgres
+def test_a_migration_killed_half_way_is_done_anew_on_postgresql(postgres_server: str) -> None:
+    with postgres_database(postgres_server) as url:
+        killed_half_way(url)

@@ -1,0 +1,259 @@
+"""Attacks on real workers with the real broker: nothing is lost, nothing doubled, no number differs."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app import disk
+from app.client import FedArena
+from app.config import Settings
+from app.queue import Queue
+from app.reconciler import Reconciler
+from app.store import experiments, logs, steering, workers
+from app.store.database import Database
+from app.store.migrate import migrate
+from app.store.states import State
+from tests.services import look, serving, short_folder, spec_with, state, submit, wait_until
+from tests.workers.processes import ended, has_rounds, stored, undisturbed, worker
+from workers.embedded import Broker
+from workers.job import run_next
+from workers.pulse import Holding, read_pulses
+
+pytestmark = pytest.mark.chaos
+
+LONG = {"rounds": 150}
+
+
+def holdings(settings: Settings, database: Database) -> list[Holding]:
+    with database.read() as session:
+        names = [row.name for row in workers.known(session)]
+    return [holding for name in names for holding, _ in read_pulses(settings, name).values()]
+
+
+def test_a_frozen_child_is_killed_and_its_experiment_goes_on_before_the_lease_ends(
+    with_broker: Settings, sqlite_database: Database
+) -> None:
+    settings = with_broker.model_copy(update={"lease_seconds": 600.0, "watchdog_seconds": 2.0})
+    key = submit(sqlite_database, **LONG)
+    with serving(settings), worker(settings):
+        wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
+        [frozen] = holdings(settings, sqlite_database)
+        os.kill(frozen.pid, signal.SIGSTOP)
+        wait_until(lambda: ended(sqlite_database, key), seconds=120, what="the end")
+    row = look(sqlite_database, key)
+    assert (row.state, row.attempts) == (State.FINISHED, 2)
+    assert stored(sqlite_database, key) == undisturbed(**LONG)
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_zombie_that_wakes_after_a_takeover_writes_nothing(
+    with_broker: Settings, sqlite_database: Database, times: int
+) -> None:
+    for _ in range(times):
+        key = submit(sqlite_database, **LONG)
+        with worker(with_broker) as zombie:
+            wait_until(lambda key=key: has_rounds(sqlite_database, key), what="the first rounds")
+            os.killpg(zombie.pid, signal.SIGSTOP)
+            fence = look(sqlite_database, key).fence
+            with worker(with_broker):
+                wait_until(lambda key=key, fence=fence: look(sqlite_database, key).fence > fence, what="the takeover")
+                os.killpg(zombie.pid, signal.SIGCONT)
+                wait_until(lambda key=key: ended(sqlite_database, key), seconds=120, what="the end")
+        row = look(sqlite_database, key)
+        assert (row.state, row.attempts, row.bit_identical) == (State.FINISHED, 2, True)
+        assert stored(sqlite_database, key) == undisturbed(**LONG)
+
+
+def test_superfluous_hints_change_nothing(with_broker: Settings, sqlite_database: Database) -> None:
+    keys = [submit(sqlite_database, name=f"n{number}") for number in range(4)]
+    queue = Queue(with_broker)
+    queue.send(10 * len(keys))
+    queue.close()
+    with worker(with_broker, "--slots", "2"), worker(with_broker, "--slots", "2"):
+        wait_until(lambda: ended(sqlite_database, *keys), seconds=120, what="the end")
+    assert {look(sqlite_database, key).attempts for key in keys} == {1}
+    for key in keys:
+        assert stored(sqlite_database, key) == undisturbed()
+
+
+def test_experiments_submitted_while_the_broker_is_away_run_when_it_is_back(
+    with_broker: Settings, sqlite_database: Database
+) -> None:
+    broker = Broker(with_broker)
+    with serving(with_broker) as address, worker(with_broker, "--slots", "2"), FedArena(address) as arena:
+        wait_until(lambda: workers_seen(sqlite_database), what="the worker")
+        broker.stop()  # all hints are gone with it
+        keys = [arena.submit(spec_with(name=f"n{number}"))["id"] for number in range(5)]
+        assert {arena.experiment(key)["state"] for key in keys} == {"queued"}
+        broker.start()
+        try:
+            wait_until(lambda: ended(sqlite_database, *keys), seconds=120, what="the end")
+        finally:
+            broker.stop()
+    assert {state(sqlite_database, key) for key in keys} == {State.FINISHED}
+
+
+def workers_seen(database: Database) -> int:
+    with database.read() as session:
+        return workers.live_slots(session, 60)
+
+
+def test_a_worker_elsewhere_resumes_what_a_dead_one_left_knowing_only_the_urls(
+    with_broker: Settings, sqlite_database: Database
+) -> None:
+    key = submit(sqlite_database, **LONG)
+    with short_folder() as shared, short_folder() as other_home, short_folder() as nowhere:
+        urls = {
+            "database_url": with_broker.database,
+            "broker_url": with_broker.broker,
+            "storage_url": f"file://{shared}",
+            "checkpoint_every": 1,
+        }
+        with worker(with_broker.model_copy(update=urls)) as first:
+            wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
+            os.killpg(first.pid, signal.SIGKILL)
+            first.wait()
+        assert list((shared / "checkpoints" / key).glob("manifest-*"))
+        with worker(with_broker.model_copy(update={**urls, "home": other_home}), cwd=nowhere):
+            wait_until(lambda: ended(sqlite_database, key), seconds=120, what="the end")
+        assert not (other_home / "fedarena.db").exists()
+        with sqlite_database.read() as session:
+            text = " ".join(line.text for line in logs.after(session, key))
+    assert "goes on after round" in text
+    assert look(sqlite_database, key).attempts == 2
+    assert stored(sqlite_database, key) == undisturbed(**LONG)
+
+
+@pytest.mark.slow
+def test_an_experiment_that_kills_its_workers_fails_after_five_and_others_run(
+    with_broker: Settings, sqlite_database: Database
+) -> None:
+    deadly = submit(sqlite_database, rounds=100_000)
+    killed: set[int] = set()
+
+    def kill_the_next() -> bool:
+        for holding in holdings(with_broker, sqlite_database):
+            if holding.experiment == deadly and holding.fence not in killed and holding.rounds == 0:
+                killed.add(holding.fence)
+                os.kill(holding.pid, signal.SIGKILL)  # as the kernel does when memory is short
+        return ended(sqlite_database, deadly)
+
+    with serving(with_broker), worker(with_broker):
+        wait_until(kill_the_next, seconds=300, what="the failure")
+        other = submit(sqlite_database)
+        wait_until(lambda: ended(sqlite_database, other), seconds=120, what="the other one")
+    row = look(sqlite_database, deadly)
+    assert row.state is State.FAILED
+    assert "5 workers died" in (row.error_reason or "")
+    assert "likely out of memory" in (row.error_reason or "")
+    assert (len(killed), row.next_round) == (5, 0)
+    assert state(sqlite_database, other) is State.FINISHED
+
+
+@contextmanager
+def small_disk(megabytes: int) -> Iterator[Path]:
+    """A file system of its own, where this user may mount one."""
+    with short_folder() as folder:
+        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+        if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("this user may not mount a small file system")
+        try:
+            yield folder
+        finally:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_fills_up_pauses_the_experiment_and_room_lets_it_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "BALLAST_BYTES", 2_000_000)
+    with small_disk(24) as home:
+        settings = Settings(
+            home=home, starter=False, threads=1, checkpoint_every=1, disk_low_mb=0, disk_low_percent=0, lease_seconds=5
+        )
+        settings.prepare_home()
+        database = Database(settings.database)
+        migrate(database)
+        assert disk.Ballast(settings).make()
+        key = submit(database, rounds=40)
+        filler = home / "filler"
+        with filler.open("wb") as file:
+            file.write(b"x" * max(0, shutil.disk_usage(home).free - 400_000))
+        run_next(settings, "worker-1")
+        row = look(database, key)
+        assert row.state is State.PAUSED
+        assert (row.hold or "").startswith(disk.HOLD)
+        assert not disk.Ballast(settings).path.exists()
+        with database.engine.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+        assert len(stored(database, key)) == row.next_round
+        filler.unlink()
+        queue = Queue(settings)
+        Reconciler(settings, database, queue).tick()
+        queue.close()
+        assert state(database, key) is State.QUEUED
+        run_next(settings, "worker-2")
+        assert look(database, key).state is State.FINISHED
+        assert stored(database, key) == undisturbed(rounds=40)
+        database.close()
+
+
+@pytest.mark.slow
+def test_a_hundred_cancels_at_any_moment_end_cancelled(with_broker: Settings, sqlite_database: Database) -> None:
+    with serving(with_broker) as address, worker(with_broker, "--slots", "2"), FedArena(address) as arena:
+        for number in range(100):
+            key = arena.submit(spec_with(rounds=100_000, name=f"n{number}"))["id"]
+            time.sleep(0.05 * (number % 37))
+            arena.cancel(key)
+            wait_until(lambda key=key: ended(sqlite_database, key), seconds=30, what="the cancel")
+            assert state(sqlite_database, key) is State.CANCELLED
+
+
+def test_pause_and_resume_reach_a_real_worker(with_broker: Settings, sqlite_database: Database) -> None:
+    key = submit(sqlite_database, **LONG)
+    with serving(with_broker) as address, worker(with_broker), FedArena(address) as arena:
+        wait_until(lambda: has_rounds(sqlite_database, key, 2), what="the first rounds")
+        assert arena.pause(key)["pause"]
+        wait_until(lambda: state(sqlite_database, key) is not State.RUNNING, what="the pause")
+        assert (state(sqlite_database, key), look(sqlite_database, key).hold) == (State.PAUSED, "asked")
+        [seen] = arena.workers()
+        assert seen["report"]["versions"]["python"]
+        arena.resume(key)
+        wait_until(lambda: ended(sqlite_database, key), seconds=120, what="the end")
+        assert any("given back: it is to be paused" in line["text"] for line in arena.log(key))
+    assert stored(sqlite_database, key) == undisturbed(**LONG)
+
+
+def test_the_files_of_removed_and_unknown_experiments_are_swept(settings: Settings, sqlite_database: Database) -> None:
+    checkpoints = Path(settings.storage) / "checkpoints"
+    kept, gone = submit(sqlite_database), submit(sqlite_database)
+    unknown, young = checkpoints / "01UNKNOWN", checkpoints / "01YOUNG"
+    for folder in (checkpoints / kept, checkpoints / gone, unknown, young):
+        folder.mkdir(parents=True)
+        (folder / "file").touch()
+    remnant, fresh = checkpoints / kept / "a.tmp", checkpoints / kept / "b.tmp"
+    remnant.touch()
+    fresh.touch()
+    for path in (remnant, unknown / "file", unknown):
+        os.utime(path, (1, 1))
+    with sqlite_database.write() as session:
+        experiments.cancel(session, gone)
+        row = steering.mark_deleted(session, gone)
+        assert row is not None
+        row.deleted_at = 1.0
+    queue = Queue(settings)
+    Reconciler(settings, sqlite_database, queue).tick()
+    queue.close()
+    assert not unknown.exists()
+    assert not (checkpoints / gone).exists()
+    assert not remnant.exists()
+    assert (young / "file").exists()
+    assert fresh.exists()
+    assert (checkpoints / kept / "file").exists()
+    with sqlite_database.read() as session:
+        assert experiments.known(session, [kept, gone]) == {kept}
