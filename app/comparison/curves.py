@@ -1,6 +1,5 @@
 """Curves with costs summed up, thinned for the screen without losing a peak, and their mean over the seeds."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -127,8 +126,3 @@ def _trailing(values: Sequence[float | None], width: int) -> list[float | None]:
         [v for v in values[max(0, place - width + 1) : place + 1] if v is not None] for place in range(len(values))
     ]
     return [fmean(part) if part else None for part in known]
-
-
-def as_json(content: Mapping[str, Any]) -> str:
-    """The store's values are JSON already; validating thousands of numbers again would only cost time."""
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

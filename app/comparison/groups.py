@@ -1,8 +1,10 @@
 """Experiments that differ in their seed only are one group: its mean and spread are what a table shows."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from app.comparison.palette import method_title
@@ -55,7 +57,7 @@ def group(rows: Iterable[Experiment], by: Sequence[str] = ()) -> list[Group]:
     for row in rows:
         fields = {path: value for path, value in flatten(row.spec).items() if path not in NOT_COMPARED}
         if by:
-            fields = {path: fields.get(path) for path in (METHOD, *(name for name in by if name != METHOD))}
+            fields = {path: fields[path] for path in dict.fromkeys((METHOD, *by)) if path in fields}
         key = json.dumps(fields, sort_keys=True)
         groups.setdefault(key, Group(row.algorithm, fields)).members.append(row)
     found = list(groups.values())
@@ -64,22 +66,38 @@ def group(rows: Iterable[Experiment], by: Sequence[str] = ()) -> list[Group]:
     return found
 
 
+ABSENT = object()
+"""The field does not exist in this spec, which is another thing than null."""
+
+
 def _label(groups: list[Group]) -> None:
     """The method's name, and where it has several groups also the fields in which they differ."""
     paths = dict.fromkeys(path for item in groups for path in item.fields)
-    differing = [path for path in paths if len({json.dumps(item.fields.get(path)) for item in groups}) > 1]
+    texts = {path: [shown(item.fields.get(path, ABSENT)) for item in groups] for path in paths}
+    differing = [path for path, found in texts.items() if len(set(found)) > 1]
     for place, item in enumerate(groups):
         item.variant = place
-        details = [f"{path.split('.')[-1]} {shown(item.fields.get(path))}" for path in differing[:MOST_DETAILS]]
+        details = [f"{path.split('.')[-1]} {texts[path][place]}" for path in differing[:MOST_DETAILS]]
         item.label = " · ".join([method_title(item.method), *details])
 
 
 def shown(value: Any) -> str:
-    """A value of a spec in a label, as the pages write it."""
+    """A value of a spec in a label, letter by letter as the pages write it: a label names its group in requests."""
+    if value is ABSENT:
+        return "–"
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:g}"
-    return str(value) if isinstance(value, int | str) else json.dumps(value)
+        return _number(value)
+    return str(value) if isinstance(value, int | str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _number(value: float) -> str:
+    """As JavaScript writes it: 1 and not 1.0, 0.00001 and not 1e-05."""
+    if value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    if 1e-6 <= abs(value) < 1e21:
+        return f"{Decimal(repr(value)):f}"
+    return re.sub(r"e([+-])0*", r"e\1", repr(value))

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import and_, func, or_, select
@@ -171,13 +173,13 @@ def costs(session: Session, ids: Sequence[str]) -> dict[str, dict[str, tuple[Any
         .where(col(Round.experiment).in_(ids))
         .order_by(col(Round.experiment), col(Round.round))
     )
-    rows: dict[str, list[tuple[Any, ...]]] = {key: [] for key in ids}
-    for row in session.connection().execute(query):
-        rows[row[0]].append(row[1:])
-    return {
-        key: dict(zip(names, zip(*found, strict=True) if found else ((),) * len(names), strict=True))
-        for key, found in rows.items()
-    }
+    # all rows at once and cut by experiment: asking for each row costs as much as reading it
+    found = session.connection().execute(query).all()
+    answer: dict[str, dict[str, tuple[Any, ...]]] = {key: dict.fromkeys(names, ()) for key in ids}
+    for key, rows in groupby(found, key=itemgetter(0)):
+        _, *fields = zip(*rows, strict=True)
+        answer[key] = dict(zip(names, fields, strict=True))
+    return answer
 
 
 def last_tested(session: Session, ids: Sequence[str]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.store import experiments, rounds
 from app.store.database import Database
+from app.store.plan import Plan
 from app.store.experiments import Claim
 from app.store.tables import Round
 from engine.records import RoundRecord, headline
@@ -95,7 +96,7 @@ def put(
     told = hashlib.sha256(f"{plain['dataset']}{plain['partition']}{plain['clients']}{plain['seed']}".encode())
     *past, last = history[: None if upto is None else upto + 1]
     with database.write() as session:
-        row = experiments.submit(session, plain, spec.fingerprint(), priority=100)
+        row = experiments.submit(session, plain, spec.fingerprint(), Plan(priority=100))
         claim = experiments.claim(session, "filler", 3600)
         assert claim is not None
         assert claim.experiment == row.id

@@ -211,6 +211,24 @@ def test_an_unfair_comparison_says_what_differs(filled: Filled, open_page: OpenP
     assert page.locator("#notes li").count() == 0
 
 
+def test_server_and_page_give_groups_the_same_labels(filled: Filled, open_page: OpenPage) -> None:
+    training = SPEC["training"]
+    odd = [
+        put(filled.store, rounds=2, training={**training, **change}, **more)
+        for change, more in (
+            ({"lr": 0.00001, "clip": None}, {}),
+            ({"lr": 1.0}, {"partition": {"name": "iid"}}),
+            ({"lr": 1.5e-7}, {"partition": {"name": "iid"}}),
+        )
+    ]
+    page = open_page(f"/compare?ids={','.join(odd)}")
+    for by in ("", "training.lr", "partition.classes_per_client,training.clip"):
+        page.goto(f"/compare?ids={','.join(odd)}&by={by}")
+        labels = [item["label"] for item in page.evaluate("window.fedarena.charts.accuracy.data")]
+        told = filled.product.get(f"/api/compare/significance?ids={','.join(odd)}&by={by}")["groups"]
+        assert labels == list(told)
+
+
 def test_a_long_comparison_is_thinned_and_keeps_its_numbers(
     filled: Filled, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

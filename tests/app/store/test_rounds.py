@@ -166,3 +166,23 @@ def test_columns_are_lists_and_leave_out_what_was_not_asked_for(database: Databa
 def test_an_unknown_column_is_refused_with_the_known_ones(database: Database) -> None:
     with database.read() as session, pytest.raises(ValueError, match="no field 'acuracy'; it has round, accuracy"):
         rounds.columns(session, [], ["acuracy"])
+
+
+def test_curves_and_clients_are_read_alike_from_both_databases(database: Database) -> None:
+    experiment = submit(database)
+    held = claim(database)
+    assert held is not None
+    untested = record(3, None, cohort=[1], client_accuracy={})
+    history = [record(0, None, cohort=[]), record(1, 0.5), record(2, 0.7, client_accuracy={"1": 0.7}), untested]
+    with database.write() as session:
+        for item in history:
+            rounds.commit_round(session, held, item, 60)
+    with database.read() as session:
+        found = rounds.costs(session, [experiment, "nobody"])
+        assert found[experiment]["accuracy"] == (None, 0.5, 0.7, None)
+        assert found[experiment]["participants"] == (0, 2, 2, 1)
+        assert found["nobody"]["round"] == ()
+        assert rounds.last_tested(session, [experiment]) == {experiment: 2}
+        assert rounds.client_accuracy(session, {experiment: 2, "nobody": 1}) == {experiment: {"1": 0.7}}
+        assert rounds.client_accuracy(session, {}) == {}
+        assert rounds.latest_client_accuracy(session, experiment, 2) == {"0": 0.4, "1": 0.7}
