@@ -8,8 +8,8 @@ from typing import Any
 
 from app.store import experiments, rounds
 from app.store.database import Database
-from app.store.plan import Plan
 from app.store.experiments import Claim
+from app.store.plan import Plan
 from app.store.tables import Round
 from engine.records import RoundRecord, headline
 from engine.spec import ExperimentSpec
