@@ -41,3 +41,9 @@ class LogLines(logging.Handler):
     def __exit__(self, *_: object) -> None:
         for name in LOGGERS:
             logging.getLogger(name).removeHandler(self)
+
+
+def log_as_set(level: str) -> None:
+    """In a child that Celery started with a level of its own."""
+    for name in ("app", *LOGGERS):
+        logging.getLogger(name).setLevel(level.upper())
