@@ -30,7 +30,7 @@ FUNCTIONS = {
 }
 _SPACED = {"mo", "mspace"}
 RAISED = {"²": "2", "⁺": "+"}
-_TOKEN = re.compile(r"[A-Za-z]+[0-9]*|[0-9]+(?:\.[0-9]+)?|\.\.|.", re.DOTALL)
+_TOKEN = re.compile(r"[A-Za-z]+[0-9]*|[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?|\.\.|.", re.DOTALL)
 _PROSE = re.compile(r"^\(?(?:[A-Z]?[a-zü'’-]+|ReLU|Adam|BatchNorm)[,;:.]?\)?$")
 _ENDS = ",;:."
 
