@@ -8,7 +8,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-MARKS = {"\u0302": "^", "\u0304": "¯", "\u0303": "~"}
+MARKS = {"\u0302", "\u0304", "\u0303"}
 """Hat, bar and tilde over a letter: x̂, z̄, ã."""
 
 FUNCTIONS = {
@@ -30,14 +30,14 @@ FUNCTIONS = {
 }
 _SPACED = {"mo", "mspace"}
 RAISED = {"²": "2", "⁺": "+"}
-_TOKEN = re.compile(r"[A-Za-z]+[0-9]*|[0-9]+(?:\.[0-9]+)?|\.\.|.", re.DOTALL)
+_TOKEN = re.compile(r"[A-Za-z]+[0-9]*|[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?|\.\.|.", re.DOTALL)
 _PROSE = re.compile(r"^\(?(?:[A-Z]?[a-zü'’-]+|ReLU|Adam|BatchNorm)[,;:.]?\)?$")
 _ENDS = ",;:."
 
 
 @dataclass(frozen=True)
 class Node:
-    """An element of MathML: its tag with either text or children."""
+    """An element of MathML: its tag with either text or children; `marked` is a letter with a sign over it."""
 
     tag: str
     text: str = ""
@@ -145,17 +145,13 @@ def _parse(text: str, end: str = "") -> tuple[list[Node], int]:
 
 
 def _marked(text: str, place: int, node: Node) -> tuple[int, Node]:
-    """A hat, bar or tilde that follows stands over the node; a letter that was composed with one is taken apart."""
+    """A letter with its hat, bar or tilde is one sign; not every font can stretch a bar over a letter."""
     parts = unicodedata.normalize("NFD", node.text)
     if len(parts) == 2 and parts[1] in MARKS:
-        return place, _over(_leaf(parts[0]), parts[1])
+        return place, Node("marked", node.text)
     if place < len(text) and text[place] in MARKS:
-        return place + 1, _over(node, text[place])
+        return place + 1, Node("marked", node.text + text[place])
     return place, node
-
-
-def _over(node: Node, mark: str) -> Node:
-    return Node("mover", children=(node, Node("mo", MARKS[mark])))
 
 
 def _attach(base: Node, side: str, script: Node) -> Node:

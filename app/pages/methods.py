@@ -41,6 +41,8 @@ REFERENCE: dict[str, Any] = {
 }
 """The set-up for which the pages name a cost; it needs no download."""
 
+_TOUCHING = re.compile(r"([),;:.]*)(.*?)(\(?)", re.DOTALL)
+
 REFERENCE_WORDS = "10 clients with CNN-1 … CNN-5 on digits, two classes each, one local epoch"
 
 _SYMBOL = re.compile(r"^(\w[\u0300-\u036f]?\d?(?:_\w+)?): ")  # a description may begin with the paper's letter
@@ -125,7 +127,14 @@ def _cost(name: str, data_root: Path) -> dict[str, Any]:
 def _prose(text: str) -> list[tuple[list[Run], str]]:
     """Letters inside sentences are set like those of the equations; a name in backquotes is a field."""
     parts = text.replace("**", "").split("`")
-    return [(typeset(outside), name) for outside, name in zip_longest(parts[::2], parts[1::2], fillvalue="")]
+    return [(_around(outside), name) for outside, name in zip_longest(parts[::2], parts[1::2], fillvalue="")]
+
+
+def _around(text: str) -> list[Run]:
+    """Marks and brackets that touch a field's name stay words."""
+    before, middle, after = _TOUCHING.fullmatch(text.strip()).groups()  # type: ignore[union-attr] # it matches all
+    ends = [[Run(words=mark)] if mark else [] for mark in (before, after)]
+    return [*ends[0], *typeset(middle), *ends[1]]
 
 
 def parameter(key: str, schema: dict[str, Any]) -> dict[str, Any]:

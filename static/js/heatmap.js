@@ -47,7 +47,7 @@ export class Heatmap {
     this.note = h("p", { class: "chart-empty" }, empty);
     this.stage = h("div", { class: "heat-stage" }, this.canvas, this.note, this.tip);
     this.legend = h("div", { class: "heat-legend small muted num" });
-    this.table = h("div", { class: "table-frame heat-table" });
+    this.table = h("div", { class: "table-frame heat-table", tabindex: 0, role: "region", "aria-label": `${title}, numbers` });
     this.details = h("details", { hidden: true, on: { toggle: () => this.writeTable() } }, h("summary", {}, "The numbers as a table"), this.table);
     fill(root, h("div", { class: "chart-head" }, h("h2", { class: "chart-title" }, title), this.legend), this.stage, this.details);
     this.canvas.addEventListener("mousemove", (event) => this.point(event));
