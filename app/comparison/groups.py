@@ -14,8 +14,6 @@ from app.store.tables import Experiment
 NOT_COMPARED = frozenset({"name", "tags", "notes", "seed"})
 """Fields of a spec that two seeds of one group may differ in."""
 METHOD = "algorithm.name"
-MOST_DETAILS = 3
-"""So many differing fields are named in a label."""
 ENDED_EARLY = frozenset({State.FAILED, State.DIVERGED, State.CANCELLED, State.NOT_APPLICABLE})
 
 
@@ -71,13 +69,20 @@ ABSENT = object()
 
 
 def _label(groups: list[Group]) -> None:
-    """The method's name, and where it has several groups also the fields in which they differ."""
-    paths = dict.fromkeys(path for item in groups for path in item.fields)
+    """The method's name, and where it has several groups also as few fields as tell all of them apart."""
+    paths = list(dict.fromkeys(path for item in groups for path in item.fields))
     texts = {path: [shown(item.fields.get(path, ABSENT)) for item in groups] for path in paths}
-    differing = [path for path, found in texts.items() if len(set(found)) > 1]
+    chosen: list[str] = []
+
+    def kinds(path: str) -> int:
+        return len(set(zip(*(texts[name] for name in (*chosen, path)), strict=True)))
+
+    while paths and (kinds(chosen[-1]) if chosen else 1) < len(groups):
+        chosen.append(max(paths, key=kinds))
+        paths.remove(chosen[-1])
     for place, item in enumerate(groups):
         item.variant = place
-        details = [f"{path.split('.')[-1]} {texts[path][place]}" for path in differing[:MOST_DETAILS]]
+        details = [f"{path.split('.')[-1]} {texts[path][place]}" for path in texts if path in chosen]
         item.label = " · ".join([method_title(item.method), *details])
 
 

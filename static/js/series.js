@@ -149,14 +149,26 @@ export function groupExperiments(experiments, titleOf, by = []) {
   for (const method of new Set(list.map((group) => group.method))) {
     const same = list.filter((group) => group.method === method);
     if (same.length < 2) continue;
-    const differing = differences(same).map((row) => row.field);
+    const details = tellingFields(same);
     same.forEach((group, index) => {
       group.variant = index;
-      const details = differing.slice(0, 3).map((field) => `${field.split(".").pop()} ${show(group.fields[field])}`);
-      group.label = [titleOf(method), ...details].join(" · ");
+      group.label = [titleOf(method), ...details.map((field) => `${field.split(".").pop()} ${show(group.fields[field])}`)].join(" · ");
     });
   }
   return list;
+}
+
+/** As few fields as tell all groups apart, in the order of the spec; the server chooses the same. */
+function tellingFields(groups) {
+  const fields = [...new Set(groups.flatMap((group) => Object.keys(group.fields)))];
+  const chosen = new Set();
+  const kinds = (more) => new Set(groups.map((group) => JSON.stringify([...chosen, ...more].map((field) => show(group.fields[field]))))).size;
+  while (kinds([]) < groups.length && chosen.size < fields.length) {
+    const rest = fields.filter((field) => !chosen.has(field));
+    const most = Math.max(...rest.map((field) => kinds([field])));
+    chosen.add(rest.find((field) => kinds([field]) === most));
+  }
+  return fields.filter((field) => chosen.has(field));
 }
 
 /** Fields that are not the same in all groups. @returns {{field: string, values: unknown[]}[]} */
