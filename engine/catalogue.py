@@ -12,8 +12,8 @@ from engine.algorithm import Setup
 from engine.algorithms import REGISTRY
 from engine.artifacts import parse_request
 from engine.data import datasets
-from engine.data.datasets import DataError
-from engine.data.partition import PartitionError
+from engine.data.datasets import DataError, Dataset
+from engine.data.partition import Partition, PartitionError
 from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.frozen import Frozen
 from engine.headers import Header, header
@@ -102,12 +102,7 @@ def check(
         unsupported.append(Problem("topology", message, spec.topology, "not_applicable"))
     if unsupported:
         raise SpecError(tuple(unsupported))
-    try:
-        setup = _describe(spec, data_root, {} if seen is None else seen)
-    except DataError as error:
-        raise SpecError((Problem("dataset.name", str(error), spec.dataset.name),)) from None
-    except PartitionError as error:
-        raise SpecError((Problem(error.field, str(error), _value(spec, error.field)),)) from None
+    setup = _describe(spec, data_root, {} if seen is None else seen)
     for architecture in dict.fromkeys(setup.architectures):
         try:
             check_architecture(architecture, setup.shape, setup.classes, setup.feature_dim)
@@ -139,9 +134,19 @@ def check(
 def _describe(spec: ExperimentSpec, data_root: Path | None, seen: Seen) -> Setup:
     key = (spec.dataset.model_dump_json(), spec.partition.model_dump_json(), spec.clients, spec.partition_seed)
     if key not in seen:
-        _, _, setup = set_up(spec, data_root)
+        _, _, setup = _divide(spec, data_root)
         seen[key] = setup.shape, setup.classes, setup.samples
     return describe(spec, *seen[key])
+
+
+def _divide(spec: ExperimentSpec, data_root: Path | None) -> tuple[Dataset, Partition, Setup]:
+    """The partitioned data; SpecError where they are missing or cannot be divided like this."""
+    try:
+        return set_up(spec, data_root)
+    except DataError as error:
+        raise SpecError((Problem("dataset.name", str(error), spec.dataset.name),)) from None
+    except PartitionError as error:
+        raise SpecError((Problem(error.field, str(error), _value(spec, error.field)),)) from None
 
 
 def method_header(name: str) -> Header:
@@ -170,7 +175,7 @@ def architectures(spec: ExperimentSpec) -> list[str]:
 
 def preview_partition(spec: ExperimentSpec, data_root: Path | None) -> dict[str, Any]:
     """The client × class table of a spec that `check` accepts, before anything runs."""
-    dataset, partition, _ = set_up(spec, data_root)
+    dataset, partition, _ = _divide(spec, data_root)
     return {
         "clients": spec.clients,
         "classes": dataset.classes,

@@ -299,7 +299,7 @@ class Job:
                 with self._database.write() as session:
                     return work(session)
             except DBAPIError as error:
-                if not _passes(error) and not (although_full and disk.is_full(error)):
+                if not passes(error) and not (although_full and disk.is_full(error)):
                     raise
                 log.warning("the store is busy, trying again: %s", str(error.orig).splitlines()[0])
                 time.sleep(wait)
@@ -388,7 +388,7 @@ def _device_memory() -> tuple[int, int] | None:
     return int(free), int(total)
 
 
-def _passes(error: DBAPIError) -> bool:
+def passes(error: DBAPIError) -> bool:
     """Waiting helps: the database is locked, restarting, or the connection was cut."""
     if error.connection_invalidated:
         return True

@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from celery import signals
 from celery.platforms import SecurityWarning
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app import disk
 from app.config import Settings
@@ -23,7 +24,7 @@ from app.store.database import Database
 from app.store.migrate import migrate
 from workers import machine
 from workers.drain import Drain
-from workers.job import SLOTS_VARIABLE
+from workers.job import SLOTS_VARIABLE, passes
 from workers.watchdog import Watchdog, is_alive, sweep_pulses
 
 log = logging.getLogger(__name__)
@@ -84,13 +85,24 @@ class Presence:
         self._thread = threading.Thread(target=self._renew, name="presence", daemon=True)
 
     def start(self) -> None:
-        migrate(self._database)
+        self._patiently(lambda: migrate(self._database))
         sweep_pulses(self._settings)
         disk.Ballast(self._settings).make()
-        self._bury_the_dead()
-        self._register()
+        self._patiently(self._bury_the_dead)
+        self._patiently(self._register)
         self._watchdog.start()
         self._thread.start()
+
+    def _patiently(self, step: Callable[[], None]) -> None:
+        """A frozen process may hold the database just now; whoever is to take over from it must not give up."""
+        while True:
+            try:
+                return step()
+            except DBAPIError as error:
+                if not passes(error):
+                    raise
+                log.warning("the store is busy, trying again: %s", str(error.orig).splitlines()[0])
+                time.sleep(1)
 
     def due(self) -> int:
         with self._database.read() as session:

@@ -16,12 +16,12 @@ from app.config import Settings
 from app.disk import BALLAST_BYTES, Ballast, shortage
 from app.queue import Queue
 from app.reconciler import Reconciler
-from app.storage import Storage
 from app.store import experiments, logs, rounds, steering
 from app.store.database import Database
 from app.store.plan import Plan, StopRule, Window
 from app.store.rounds import Verdict
 from app.store.states import State
+from engine.checkpoint import LocalFiles
 from engine.run import Run
 from engine.spec import ExperimentSpec
 from tests.services import claim, look, spec_with, state, submit, wait_until
@@ -339,15 +339,15 @@ def test_a_full_disk_pauses_the_experiment_and_keeps_its_last_good_round(
     settings = quick.model_copy(update={"checkpoint_every": 1})
     assert Ballast(settings).make()
     key = submit(sqlite_database, rounds=6)
-    write = Storage.write
+    write = LocalFiles.write
 
-    def full_from_round_four(storage: Storage, name: str, content: bytes) -> str:
+    def full_from_round_four(files: LocalFiles, name: str, content: bytes) -> None:
         if "round-4" in name:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write(storage, name, content)
+        write(files, name, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Storage, "write", full_from_round_four)
+        patch.setattr(LocalFiles, "write", full_from_round_four)
         run_next(settings, "worker-1")
     row = look(sqlite_database, key)
     assert (row.state, row.next_round, row.owner) == (State.PAUSED, 4, None)
