@@ -116,10 +116,11 @@ function copyButtons() {
 }
 
 /** A short message at the bottom of the page, for what happened and what to do. */
-export function notice(text, kind = "info") {
-  const box = h("div", { class: "notice", data: { kind }, role: kind === "error" ? "alert" : "status" }, text);
+export function notice(text, kind = "info", offer = null) {
+  const button = offer && h("button", { type: "button", class: "tool", on: { click: () => (box.remove(), offer.act()) } }, offer.word);
+  const box = h("div", { class: "notice", data: { kind }, role: kind === "error" ? "alert" : "status" }, text, button);
   one("#notices").append(box);
-  setTimeout(() => box.remove(), kind === "error" ? 12_000 : 4000);
+  setTimeout(() => box.remove(), kind === "error" || offer ? 12_000 : 4000);
 }
 
 /** A thin line under the top bar while something takes longer than a blink. @template T @param {Promise<T>} promise */

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.config import Settings
-from app.store import experiments, rounds, workers
+from app.store import experiments, logs, rounds, steering, workers
 from app.store.database import Database
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage, watched_pages
@@ -209,3 +209,40 @@ def test_a_method_has_formulas_and_a_price(open_page: OpenPage) -> None:
     page = open_page("/methods/fedavg")
     assert page.locator(".equations math").count() >= 3
     page.wait_for_function("() => /B$/.test(document.querySelector('[data-cost=up]').textContent)")
+
+
+def test_experiments_are_steered_from_the_list(night: Night, open_page: OpenPage) -> None:
+    key = submit(night.store, name="to be steered", algorithm={"name": "standalone"})
+    page = open_page("/experiments?search=steered")
+    chip = page.locator(f'tr[data-id="{key}"] .chip')
+    page.locator(f'tr[data-id="{key}"] input[type=checkbox]').check()
+    for button, state in (("Pause 1", "paused"), ("Resume 1", "queued"), ("Cancel 1", "cancelled")):
+        page.get_by_role("button", name=button, exact=True).click()
+        page.wait_for_selector(f'tr[data-id="{key}"] .chip[data-state="{state}"]')
+    assert chip.inner_text().strip() == "Cancelled"
+    page.get_by_role("button", name="Retry 1", exact=True).click()
+    page.wait_for_function("() => document.querySelectorAll('#experiments tbody tr').length === 2")
+    page.get_by_role("button", name="Delete 1", exact=True).click()
+    page.wait_for_function("() => document.querySelectorAll('#experiments tbody tr').length === 1")
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_function("() => document.querySelectorAll('#experiments tbody tr').length === 2")
+    assert look(night.store, key).deleted_at is None
+
+
+def test_an_experiment_page_pauses_it_and_shows_its_log(night: Night, open_page: OpenPage) -> None:
+    key = submit(night.store, name="runs for the log")
+    with night.store.write() as session:
+        steering.change_plan(session, key, {"priority": 50})
+    held = claim(night.store, "w1", 3600)
+    assert held is not None
+    assert held.experiment == key
+    with night.store.write() as session:
+        assert logs.append(session, held, [logs.Line(0.0, "info", "<b>said</b>")])
+    page = open_page(f"/experiments/{key}")
+    page.get_by_text("Log: what the workers said").click()
+    page.wait_for_function("() => document.querySelector('#log-lines').textContent.includes('<b>said</b>')")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_role("button", name="Resume", exact=True).wait_for()
+    assert look(night.store, key).pause
+    page.get_by_role("button", name="Resume", exact=True).click()
+    page.get_by_role("button", name="Pause", exact=True).wait_for()

@@ -11,6 +11,7 @@ import { live, perFrame } from "../live.js";
 import { Curves, applyRound, flatten, mean, quantile, show } from "../series.js";
 import { notice, working } from "../shell.js";
 import { experimentTitle, specYaml } from "../spec.js";
+import { actionButtons } from "../steering.js";
 import { NONE, clock, duration, formatBytes, formatFlops, integer, percent } from "../units.js";
 
 const data = pageData();
@@ -208,6 +209,15 @@ function figure(name, value, detail) {
   setText(one(".figure-detail", box), detail);
 }
 
+const actions = actionButtons("", () => [experiment], ([done], action) => {
+  if (!done) return;
+  if (action.id === "retry") return location.assign(`/experiments/${done.id}`);
+  if (action.id === "delete") return location.assign("/experiments");
+  experiment = done;
+  renderSoon();
+});
+fill(one("#actions"), actions.buttons);
+
 function renderHead() {
   const best = curves.best();
   const final = curves.final();
@@ -227,10 +237,12 @@ function renderHead() {
     chip.dataset.state = experiment.state;
     fill(chip, stateChip(experiment.state));
   }
-  const cancel = /** @type {HTMLButtonElement} */ (one("#cancel"));
-  cancel.hidden = !ACTIVE.has(experiment.state);
-  cancel.disabled = experiment.state === "cancelling";
-  setText(cancel, experiment.state === "cancelling" ? "Cancelling…" : "Cancel experiment");
+  actions.update((action, fitting, button) => {
+    const cancelling = action.id === "cancel" && experiment.state === "cancelling";
+    button.hidden = !fitting.length && !cancelling;
+    button.disabled = cancelling;
+    if (action.id === "cancel") setText(button, cancelling ? "Cancelling…" : "Cancel experiment");
+  });
   document.title = `${ACTIVE.has(experiment.state) && experiment.rounds ? `${last}/${experiment.rounds} · ` : ""}${experimentTitle(experiment, methodTitle)} · FedArena`;
   renderError(last);
   renderFacts();
@@ -333,28 +345,46 @@ live.onState((state) => {
   if (state.id !== id) return;
   experiment = state;
   renderSoon();
+  readLogSoon();
 });
 live.onRound((record) => {
   if (record.experiment !== id) return;
   take(record);
   applyRound(experiment, record);
   renderSoon();
+  readLogSoon();
 });
 
-one("#cancel").addEventListener("click", async () => {
-  try {
-    experiment = await working(api.cancel(id));
-    renderSoon();
-  } catch (error) {
-    notice(`Not cancelled: ${error.message}`, "error");
-  }
-});
 for (const radio of document.querySelectorAll('input[name="client-order"]')) {
   radio.addEventListener("change", () => {
     sortClients = /** @type {HTMLInputElement} */ (radio).value;
     renderClients();
   });
 }
+
+// --- log ------------------------------------------------------------------------------------------------------------
+
+const log = /** @type {HTMLDetailsElement} */ (one("#log details"));
+let lastLine = 0;
+let logTimer = 0;
+
+async function readLog() {
+  const { lines } = await api.log(id, lastLine);
+  for (const line of lines) one("#log-lines").append(`${line.at} ${line.level.padEnd(7)} ${line.text}\n`);
+  lastLine = lines.at(-1)?.number ?? lastLine;
+  one("#log-empty").hidden = lastLine > 0;
+}
+
+/** At most once in two seconds, and only while somebody looks. */
+function readLogSoon() {
+  if (!log.open || logTimer) return;
+  logTimer = window.setTimeout(() => {
+    logTimer = 0;
+    readLog();
+  }, 2000);
+}
+
+log.addEventListener("toggle", () => log.open && readLog());
 
 one("#labels-form").addEventListener("submit", saveLabels);
 // only when it comes into view: a large data set takes a moment

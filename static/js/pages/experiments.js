@@ -3,11 +3,12 @@
 import { api } from "../api.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
-import { ACTIVE, all, fill, h, one, pageData, setQuery, setText, stateChip } from "../dom.js";
+import { all, fill, h, one, pageData, setQuery, setText, stateChip } from "../dom.js";
 import { live, perFrame } from "../live.js";
 import { applyRound } from "../series.js";
 import { notice, working } from "../shell.js";
 import { datasetText, experimentTitle, partitionText } from "../spec.js";
+import { actionButtons } from "../steering.js";
 import { ago, clock, duration, formatBytes, formatFlops, integer, percentNumber } from "../units.js";
 
 const PAGE = 50;
@@ -213,6 +214,14 @@ function chosenOnes() {
   return [...selected].map((id) => experiments.get(id)).filter(Boolean);
 }
 
+const actions = actionButtons("-selected", chosenOnes, (done) => {
+  for (const experiment of done) {
+    if (experiment.deleted_at) selected.delete(experiment.id);
+  }
+  reload();
+});
+fill(one("#actions"), actions.buttons);
+
 function renderSelection() {
   const compare = /** @type {HTMLAnchorElement} */ (one("#compare-selected"));
   const count = selected.size;
@@ -225,9 +234,10 @@ function renderSelection() {
     compare.removeAttribute("href");
     compare.setAttribute("aria-disabled", "true");
   }
-  const active = chosenOnes().filter((experiment) => ACTIVE.has(experiment.state) && experiment.state !== "cancelling");
-  input("cancel-selected").disabled = !active.length;
-  setText(one("#cancel-selected"), active.length ? `Cancel ${active.length}` : "Cancel");
+  actions.update((action, fitting, button) => {
+    button.disabled = !fitting.length;
+    setText(button, fitting.length ? `${action.word} ${fitting.length}` : action.word);
+  });
   input("add-tag").disabled = input("remove-tag").disabled = !count;
   one("#clear-selection").hidden = count === 0;
   const whole = input("select-all");
@@ -263,11 +273,6 @@ async function forEach(list, act, done_) {
   if (failed.length) notice(`${failed.length} of ${list.length} were refused: ${failed[0].reason.message}`, "error");
   else notice(done_);
   render();
-}
-
-function cancelSelected() {
-  const list = chosenOnes().filter((experiment) => ACTIVE.has(experiment.state) && experiment.state !== "cancelling");
-  return forEach(list, (experiment) => api.cancel(experiment.id), `${list.length === 1 ? "1 experiment is" : `${list.length} experiments are`} being cancelled. Stored rounds stay.`);
 }
 
 function tagSelected(event) {
@@ -361,7 +366,6 @@ one("#clear-selection").addEventListener("click", () => {
   selected.clear();
   keepSelection();
 });
-one("#cancel-selected").addEventListener("click", cancelSelected);
 one("#tag-form").addEventListener("submit", tagSelected);
 document.addEventListener("fedarena:compare", () => {
   if (selected.size) location.assign(`/compare?ids=${[...selected].join(",")}`);

@@ -93,6 +93,9 @@ function render() {
   setText(one("#retry"), `Retry ${bad} ${bad === 1 ? "experiment" : "experiments"}`);
   const open = sweep.experiments - ended;
   one("#cancel").hidden = open === 0;
+  const paused = counts.paused ?? 0;
+  one("#pause").hidden = open === 0;
+  setText(one("#pause"), paused ? `Resume ${paused}` : "Pause");
   setText(one("#cancel"), `Cancel ${open} ${open === 1 ? "experiment" : "experiments"}`);
   compareLink();
   const [best, final] = [top("best"), top("final")];
@@ -179,6 +182,16 @@ async function retry(cell = null) {
   }
 }
 
+async function pauseOrResume() {
+  const resume = (sweep.counts.paused ?? 0) > 0;
+  try {
+    show(await working(resume ? api.resumeSweep(sweep.id) : api.pauseSweep(sweep.id)));
+    notice(resume ? "Back in the queue." : "Paused; what runs ends its present round first.");
+  } catch (error) {
+    notice(`Nothing was changed: ${error.message}`, "error");
+  }
+}
+
 async function cancel() {
   try {
     show(await working(api.cancelSweep(sweep.id)));
@@ -198,6 +211,7 @@ const mine = (id) => experiments().includes(id);
 live.onState((experiment) => mine(experiment.id) && refreshSoon());
 live.onRound((record) => mine(record.experiment) && refreshSoon());
 one("#retry").addEventListener("click", () => retry());
+one("#pause").addEventListener("click", pauseOrResume);
 one("#cancel").addEventListener("click", cancel);
 document.addEventListener("fedarena:compare", () => one("#compare").click());
 render();
