@@ -32,12 +32,19 @@ def pages(product: Product) -> dict[str, str]:
     shown = next(item["id"] for item in starters if item["spec"]["algorithm"]["name"] == "fedavg")
     ids = ",".join(item["id"] for item in starters)
     return {
+        "overview": "/",
         "experiments": "/experiments",
         "experiment": f"/experiments/{shown}",
         "compare": f"/compare?ids={ids}&target=80",
         "compare-bytes": f"/compare?ids={ids}&x=bytes",
         "compare-empty": "/compare",
         "new": "/new",
+        "sweep-new": "/sweeps/new",
+        "methods": "/methods",
+        "method": "/methods/pfedafm",
+        "workers": "/workers",
+        "datasets": "/datasets",
+        "settings": "/settings",
         "not-found": "/experiments/unknown",
     }
 
