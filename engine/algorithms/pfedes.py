@@ -10,8 +10,8 @@ Personalized Federated Learning. AAAI 2025; first version https://arxiv.org/abs/
 
 Deviations: weights are normalised over the clients that took part; the optimiser is new in every phase (the public code
 lets momentum leak from client to client); a term whose weight is 0 is not computed. On images of one channel the ReLU
-at the proxy's end can be dead from the start, for some seeds on digits: enhanced images are then constant and stay so,
-and the method is Standalone with idle messages. The pictures of a finished experiment show it.
+at the proxy's end can be dead from the start, for some seeds on digits: enhanced images are then constant and stay so.
+The pictures of a finished experiment show it.
 """
 
 from collections.abc import Callable, Mapping
