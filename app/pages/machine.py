@@ -9,9 +9,8 @@ from starlette.responses import Response
 
 from app.config import Settings
 from app.pages.overview import worker_view
-from app.pages.rendering import render
+from app.pages.rendering import database_of, render, settings_of
 from app.store import overview, sequence, workers
-from app.store.database import Database
 from engine import catalogue
 
 router = APIRouter(include_in_schema=False)
@@ -22,7 +21,7 @@ _SECRET = re.compile(r"token|secret|password|key", re.IGNORECASE)
 
 @router.get("/datasets")
 def datasets_page(request: Request) -> Response:
-    known = catalogue.catalogue(_settings(request).data_root)["datasets"]
+    known = catalogue.catalogue(settings_of(request).data_root)["datasets"]
     rows = [{**entry, "command": _command(entry["missing"])} for entry in known]
     return render(request, "datasets.html", "datasets", datasets=rows, data={"seq": _seq(request)})
 
@@ -39,8 +38,8 @@ def workers_data(request: Request) -> dict[str, Any]:
 
 
 def _workers(request: Request) -> dict[str, Any]:
-    settings = _settings(request)
-    with _database(request).read() as session:
+    settings = settings_of(request)
+    with database_of(request).read() as session:
         seq = sequence.current(session)
         rows = [worker_view(worker, settings) for worker in workers.known(session)]
         running = overview.overview(session).running
@@ -60,7 +59,7 @@ def _workers(request: Request) -> dict[str, Any]:
 
 @router.get("/settings")
 def settings_page(request: Request) -> Response:
-    rows = shown_settings(_settings(request))
+    rows = shown_settings(settings_of(request))
     return render(request, "settings.html", "settings", settings=rows, data={"seq": _seq(request)})
 
 
@@ -99,15 +98,5 @@ def _command(missing: str | None) -> str:
 
 
 def _seq(request: Request) -> int:
-    with _database(request).read() as session:
+    with database_of(request).read() as session:
         return sequence.current(session)
-
-
-def _database(request: Request) -> Database:
-    database: Database = request.app.state.database
-    return database
-
-
-def _settings(request: Request) -> Settings:
-    settings: Settings = request.app.state.settings
-    return settings

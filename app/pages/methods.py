@@ -10,11 +10,9 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from app.config import Settings
 from app.pages.equations import Run, typeset
-from app.pages.rendering import error_page, render
+from app.pages.rendering import database_of, error_page, render, settings_of
 from app.store import experiments, sequence
-from app.store.database import Database
 from app.store.tables import Experiment
 from app.studies import published
 from engine import catalogue
@@ -51,7 +49,7 @@ _SYMBOL = re.compile(r"^(\w[\u0300-\u036f]?\d?(?:_\w+)?): ")  # a description ma
 @router.get("/methods")
 def methods_page(request: Request) -> Response:
     known = _catalogue(request)["algorithms"]
-    with _database(request).read() as session:
+    with database_of(request).read() as session:
         seq = sequence.current(session)
         tried = experiments.counts_by_algorithm(session)
     groups = [
@@ -79,7 +77,7 @@ def method_page(request: Request, name: str) -> Response:
         message = f"There is no method {name}. The methods are {', '.join(known)}."
         return error_page(request, 404, message)
     method, head = known[name], catalogue.method_header(name)
-    with _database(request).read() as session:
+    with database_of(request).read() as session:
         seq = sequence.current(session)
         measured = [_measured(row) for row in experiments.best_by_dataset(session, name)]
     equations = [
@@ -109,7 +107,7 @@ def method_page(request: Request, name: str) -> Response:
 @router.get("/methods/{name}/cost.json")
 async def cost(request: Request, name: str) -> dict[str, Any]:
     """What a round of the reference set-up costs; a sentence where the method cannot run in it."""
-    return await run_in_threadpool(_cost, name, _settings(request).data_root)
+    return await run_in_threadpool(_cost, name, settings_of(request).data_root)
 
 
 @lru_cache(maxsize=128)
@@ -226,14 +224,4 @@ def _partition(spec: dict[str, Any]) -> str:
 
 
 def _catalogue(request: Request) -> dict[str, Any]:
-    return catalogue.catalogue(_settings(request).data_root)
-
-
-def _database(request: Request) -> Database:
-    database: Database = request.app.state.database
-    return database
-
-
-def _settings(request: Request) -> Settings:
-    settings: Settings = request.app.state.settings
-    return settings
+    return catalogue.catalogue(settings_of(request).data_root)

@@ -6,9 +6,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from app.config import Settings
-from app.pages.rendering import render
+from app.pages.rendering import database_of, render, settings_of
 from app.store import overview, rounds, sequence, workers
-from app.store.database import Database
 from app.store.tables import Experiment, Worker
 from app.store.views import experiment_view, iso
 
@@ -27,9 +26,8 @@ def overview_data(request: Request) -> dict[str, Any]:
 
 
 def _data(request: Request) -> dict[str, Any]:
-    database: Database = request.app.state.database
-    settings: Settings = request.app.state.settings
-    with database.read() as session:
+    settings = settings_of(request)
+    with database_of(request).read() as session:
         seq = sequence.current(session)
         found = overview.overview(session)
         running = [row.id for row in found.running]

@@ -9,6 +9,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from pydantic_core import to_json
 from starlette.responses import HTMLResponse, Response
 
+from app.config import Settings
+from app.store.database import Database
+
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 
 TITLES = {
@@ -35,6 +38,16 @@ def _environment() -> Environment:
 
 
 templates = Jinja2Templates(env=_environment())
+
+
+def database_of(request: Request) -> Database:
+    found: Database = request.app.state.database
+    return found
+
+
+def settings_of(request: Request) -> Settings:
+    found: Settings = request.app.state.settings
+    return found
 
 
 def render(request: Request, template: str, page: str, *, status: int = 200, **context: Any) -> Response:

@@ -7,10 +7,8 @@ from sqlmodel import Session
 from starlette.responses import Response
 
 from app.comparison import curves
-from app.config import Settings
-from app.pages.rendering import error_page, render
+from app.pages.rendering import database_of, error_page, render, settings_of
 from app.store import experiments, listing, rounds, sequence
-from app.store.database import Database
 from app.store.listing import Filter, Sort
 from app.store.states import State
 from app.store.tables import Experiment
@@ -24,16 +22,6 @@ MOST_POINTS, FEWEST_POINTS = 40_000, 300
 """Of all curves of a comparison together, and of one: a screen shows no more, and a browser stays quick."""
 
 router = APIRouter(include_in_schema=False)
-
-
-def _database(request: Request) -> Database:
-    database: Database = request.app.state.database
-    return database
-
-
-def _settings(request: Request) -> Settings:
-    settings: Settings = request.app.state.settings
-    return settings
 
 
 def _view(row: Experiment) -> dict[str, Any]:
@@ -61,7 +49,7 @@ def list_page(
     if sort not in set(Sort):
         return error_page(request, 422, f"The list cannot be sorted by {sort!r}. It can by {', '.join(Sort)}.")
     wanted = Filter(State(state) if state else None, algorithm, dataset, tag, search)
-    with _database(request).read() as session:
+    with database_of(request).read() as session:
         data = {
             "seq": _seq(session),
             "items": [
@@ -76,7 +64,7 @@ def list_page(
 
 @router.get("/experiments/{experiment}")
 def experiment_page(request: Request, experiment: str) -> Response:
-    with _database(request).read() as session:
+    with database_of(request).read() as session:
         seq = _seq(session)
         row = experiments.get(session, experiment)
         if row is None:
@@ -96,7 +84,7 @@ def compare_page(request: Request, ids: str = "") -> Response:
     if len(wanted) > MOST_COMPARED:
         message = f"At most {MOST_COMPARED} experiments can be compared at once, but the address names {len(wanted)}."
         return error_page(request, 422, message)
-    with _database(request).read() as session:
+    with database_of(request).read() as session:
         seq = _seq(session)
         found = experiments.some(session, wanted)
         points = max(FEWEST_POINTS, MOST_POINTS // max(1, len(found)))
@@ -112,12 +100,12 @@ def compare_page(request: Request, ids: str = "") -> Response:
 
 @router.get("/new")
 def new_page(request: Request, copy_of: Annotated[str, Query(alias="from")] = "", algorithm: str = "") -> Response:
-    with _database(request).read() as session:
+    with database_of(request).read() as session:
         seq = _seq(session)
         row = experiments.get(session, copy_of) if copy_of else None
     if copy_of and row is None:
         return error_page(request, 404, f"There is no experiment {copy_of} to start from.")
-    known = catalogue.catalogue(_settings(request).data_root)
+    known = catalogue.catalogue(settings_of(request).data_root)
     if algorithm and algorithm not in {item["id"] for item in known["algorithms"]}:
         return error_page(request, 404, f"There is no method {algorithm} to start from.")
     data = {
@@ -154,7 +142,7 @@ def _form(known: dict[str, Any]) -> dict[str, Any]:
 @router.get("/queue.json")
 def queue(request: Request) -> dict[str, int]:
     """The two numbers of the top bar."""
-    with _database(request).read() as session:
+    with database_of(request).read() as session:
         counts = experiments.counts(session)
     return {
         "running": counts.get(State.RUNNING, 0) + counts.get(State.CANCELLING, 0),

@@ -6,20 +6,13 @@ import yaml
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from app.config import Settings
-from app.pages.rendering import error_page, render
+from app.pages.rendering import database_of, error_page, render, settings_of
 from app.store import sequence, sweeps
-from app.store.database import Database
 from app.store.sweep_views import summaries, sweep_view
 
 PAGE_SIZE = 50
 
 router = APIRouter(include_in_schema=False)
-
-
-def _database(request: Request) -> Database:
-    database: Database = request.app.state.database
-    return database
 
 
 def _yaml(document: dict[str, Any]) -> str:
@@ -29,7 +22,7 @@ def _yaml(document: dict[str, Any]) -> str:
 
 @router.get("/sweeps")
 def list_page(request: Request) -> Response:
-    with _database(request).read() as session:
+    with database_of(request).read() as session:
         seq = sequence.current(session)
         rows, following = sweeps.page(session, limit=PAGE_SIZE)
         items = [item.model_dump(mode="json") for item in summaries(session, rows)]
@@ -38,7 +31,7 @@ def list_page(request: Request) -> Response:
 
 @router.get("/sweeps/new")
 def new_page(request: Request, copy_of: Annotated[str, Query(alias="from")] = "") -> Response:
-    with _database(request).read() as session:
+    with database_of(request).read() as session:
         seq = sequence.current(session)
         row = sweeps.get(session, copy_of) if copy_of else None
     if copy_of and row is None:
@@ -49,8 +42,8 @@ def new_page(request: Request, copy_of: Annotated[str, Query(alias="from")] = ""
 
 @router.get("/sweeps/{sweep}")
 def sweep_page(request: Request, sweep: str) -> Response:
-    settings: Settings = request.app.state.settings
-    with _database(request).read() as session:
+    settings = settings_of(request)
+    with database_of(request).read() as session:
         row = sweeps.get(session, sweep)
         if row is None:
             return error_page(request, 404, f"There is no sweep {sweep}. It may have been on another server.")

@@ -96,9 +96,7 @@ def of_experiment(session: Session, experiment: str) -> list[Artifact]:
 
 def _due() -> ColumnElement[bool]:
     """Wanted of an experiment that has finished, or left behind by a worker that stopped renewing its lease."""
-    finished = select(col(Experiment.id)).where(
-        col(Experiment.state) == State.FINISHED, col(Experiment.deleted_at).is_(None)
-    )
+    finished = select(col(Experiment.id)).where(col(Experiment.state) == State.FINISHED, experiments.shown())
     orphaned = and_(
         col(Artifact.state) == ArtifactState.RUNNING,
         col(Artifact.lease) < now(),

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Float, Integer, Text, cast, func, select
 from sqlmodel import Session, col
 
-from app.store.experiments import mentions
+from app.store.experiments import mentions, shown
 from app.store.states import State
 from app.store.tables import Experiment
 
@@ -71,7 +71,7 @@ def count(session: Session, wanted: Filter) -> int:
 
 def choices(session: Session) -> dict[str, list[str]]:
     """What the filters can be set to: methods, data sets and tags that occur."""
-    visible = col(Experiment.deleted_at).is_(None)
+    visible = shown()
     algorithms = session.scalars(select(col(Experiment.algorithm)).where(visible).distinct())
     datasets = session.scalars(select(col(Experiment.dataset)).where(visible).distinct())
     text = cast(col(Experiment.tags), Text)
@@ -84,7 +84,7 @@ def choices(session: Session) -> dict[str, list[str]]:
 
 
 def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = [col(Experiment.deleted_at).is_(None)]
+    conditions: list[ColumnElement[bool]] = [shown()]
     if wanted.state is not None:
         conditions.append(col(Experiment.state) == wanted.state)
     if wanted.algorithm:

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from sqlmodel import Session, col
 
 from app.store.clock import now
+from app.store.experiments import shown
 from app.store.states import State
 from app.store.tables import Experiment
 from app.store.timings import DECIDES, LOOK_BACK
@@ -34,7 +35,7 @@ class Overview:
 
 
 def overview(session: Session) -> Overview:
-    visible = col(Experiment.deleted_at).is_(None)
+    visible = shown()
     busy = select(Experiment).where(visible, col(Experiment.state).in_((State.RUNNING, State.CANCELLING)))
     # ids first: sorting whole rows would carry every spec through the sorter
     next_ids = (

@@ -66,7 +66,7 @@ def reusable(
         ).where(
             col(Experiment.fingerprint).in_(wanted[start : start + CHUNK]),
             col(Experiment.state).in_(_PREFERRED),
-            col(Experiment.deleted_at).is_(None),
+            experiments.shown(),
             col(Experiment.cancel).is_(False),
         )
         for fingerprint, key, state, rule, stopped_by in session.execute(query):
@@ -159,9 +159,7 @@ def slots(session: Session, sweep: Sweep) -> list[Slot]:
         cell, seed = reused[row.id]
         found[cell, seed] = Slot(cell, seed, row, False)
     query = (
-        select(Experiment)
-        .where(col(Experiment.sweep) == sweep.id, col(Experiment.deleted_at).is_(None))
-        .order_by(col(Experiment.id))
+        select(Experiment).where(col(Experiment.sweep) == sweep.id, experiments.shown()).order_by(col(Experiment.id))
     )
     for row in session.scalars(query):
         number = numbers.get(_text(row.cell or {}))
@@ -172,9 +170,7 @@ def slots(session: Session, sweep: Sweep) -> list[Slot]:
 
 def _rows(session: Session, ids: Sequence[str]) -> Iterable[Experiment]:
     for start in range(0, len(ids), CHUNK):
-        query = select(Experiment).where(
-            col(Experiment.id).in_(ids[start : start + CHUNK]), col(Experiment.deleted_at).is_(None)
-        )
+        query = select(Experiment).where(col(Experiment.id).in_(ids[start : start + CHUNK]), experiments.shown())
         yield from session.scalars(query)
 
 
@@ -189,7 +185,7 @@ Standing = tuple[str, State, int, int]
 def standings(session: Session, sweeps: Sequence[Sweep]) -> dict[str, list[Standing]]:
     """Where the experiments of several sweeps stand, without their specs and numbers."""
     chosen = (col(Experiment.id), col(Experiment.state), col(Experiment.rounds), col(Experiment.next_round))
-    there = col(Experiment.deleted_at).is_(None)
+    there = experiments.shown()
     own: dict[str, dict[str, Standing]] = {sweep.id: {} for sweep in sweeps}
     repeated: dict[str, set[str]] = {sweep.id: set() for sweep in sweeps}
     query = select(col(Experiment.sweep), col(Experiment.retry_of), *chosen).where(
