@@ -1,8 +1,8 @@
 """Runs a sweep of docs/results and writes its table: `scripts/results.py docs/results/NAME.yaml`.
 
-The sweep goes through the queue of a FedArena of its own, which keeps everything in results/NAME/home and runs one
-experiment a core. What is finished is not run again, so the command can be stopped and repeated. Finished folders of
-`fedarena run SPEC --out results/NAME/FOLDER` count too. The table is written to docs/results/NAME.md.
+The sweep goes through the queue of a FedArena of its own, which keeps everything in results/home and runs one experiment
+a core. What is finished is not run again, whichever document asked for it, so the command can be stopped and repeated.
+Finished folders of `fedarena run SPEC --out results/FOLDER` count too. The table is written to docs/results/NAME.md.
 """
 
 import argparse
@@ -187,12 +187,12 @@ def main() -> None:
     parser.add_argument("sweep", type=Path)
     parser.add_argument("--seeds", type=int, nargs="*", help="only these seeds")
     parser.add_argument("--table-only", action="store_true", help="run nothing, write the table of what is there")
-    parser.add_argument("--outputs", type=Path, help="folder of the experiments; default: results/NAME")
+    parser.add_argument("--outputs", type=Path, help="folder of the experiments; default: results")
     parser.add_argument("--table", type=Path, help="where to write the table; default: docs/results/NAME.md")
     options = parser.parse_args()
     name = options.sweep.stem
     sweep = SweepSpec.from_text(options.sweep.read_text())
-    outputs = options.outputs or ROOT / "results" / name
+    outputs = options.outputs or ROOT / "results"
     settings = private_settings(outputs.absolute())
     plan = make_plan(sweep, settings.data_root)
     if not options.table_only:  # a table alone needs no data
