@@ -1,11 +1,13 @@
 """Runs a sweep of docs/results and writes its table: `scripts/results.py docs/results/NAME.yaml`.
 
-The sweep goes through the queue of a FedArena of its own, which keeps everything in results/home and runs one experiment
-a core. What is finished is not run again, whichever document asked for it, so the command can be stopped and repeated.
-Finished folders of `fedarena run SPEC --out results/FOLDER` count too. The table is written to docs/results/NAME.md.
+The sweep goes through the queue of a FedArena of its own, which keeps everything in results/home and runs one
+experiment a core. What is finished is not run again, whichever document asked for it, so the command can be stopped and
+repeated. Finished folders of `fedarena run SPEC --out results/FOLDER` count too. The table is written to
+docs/results/NAME.md, the curves beside it as NAME.svg and NAME.csv.
 """
 
 import argparse
+import csv
 import json
 import os
 import platform
@@ -15,12 +17,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from app.client import FedArena, Unreachable
+from app.comparison import figure
+from app.comparison.curves import mean_curves
 from app.config import Settings
 from app.store import experiments, rounds, sweeps
 from app.store.database import Database
@@ -33,6 +38,8 @@ from engine.spec import ExperimentSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 120.0
+CURVE = ("round", "accuracy", "loss", "bytes_up", "bytes_down", "client_flops", "server_flops", "eval_flops")
+"""Columns of NAME.csv after method and seed: what does not depend on the machine."""
 
 
 def private_settings(outputs: Path) -> Settings:
@@ -110,16 +117,28 @@ def run(settings: Settings, sweep: SweepSpec) -> None:
             print(f"{view['rounds_done']} of {view['rounds_total']} rounds: {counts}", flush=True)
 
 
-def finished(database: Database, plan: SweepPlan) -> list[list[dict[str, Any]]]:
-    """The rounds of every finished experiment, a list a cell."""
+@dataclass(frozen=True)
+class Finished:
+    """One finished experiment."""
+
+    id: str
+    seed: int
+    records: list[dict[str, Any]]
+    clients: list[float]
+    """The newest accuracy of every client."""
+
+
+def finished(database: Database, plan: SweepPlan) -> list[list[Finished]]:
+    """The finished experiments of every cell."""
+    found: list[list[Finished]] = [[] for _ in plan.cells]
     with database.read() as session:
         known = sweeps.reusable(session, [point.fingerprint for point in plan.points], None)
-        found: list[list[dict[str, Any]]] = [[] for _ in plan.cells]
         for point in plan.points:
             key, state = known.get(point.fingerprint, ("", None))
             if state is State.FINISHED:
-                records = rounds.after(session, key)
-                found[point.cell].append({"rounds": records, "headline": headline(records).model_dump()})
+                newest = rounds.latest_client_accuracy(session, key, point.spec.clients)
+                clients = [value for value in newest.values() if value is not None]
+                found[point.cell].append(Finished(key, point.seed, rounds.after(session, key), clients))
     return found
 
 
@@ -131,14 +150,18 @@ def spread(values: Sequence[float], scale: float = 1.0, digits: int = 2) -> str:
     return f"{mean:.{digits}f} ± {statistics.stdev(values) * scale:.{digits}f}"
 
 
-def row(title: str, runs: list[dict[str, Any]], target: float) -> str:
-    costs: list[CostToTarget] = [
-        cost_to_target([RoundRecord.model_validate(record) for record in run["rounds"]], target) for run in runs
+def row(title: str, runs: Sequence[Finished], target: float) -> str:
+    records = [[RoundRecord.model_validate(record) for record in run.records] for run in runs]
+    numbers = [headline(found) for found in records]
+    costs: list[CostToTarget] = [cost_to_target(found, target) for found in records]
+    cells = [
+        title,
+        str(len(runs)),
+        spread([number.best_accuracy or 0.0 for number in numbers], 100),
+        spread([number.final_accuracy or 0.0 for number in numbers], 100),
+        spread([statistics.fmean(run.clients) for run in runs], 100),
     ]
-    best = spread([run["headline"]["best_accuracy"] for run in runs], 100)
-    final = spread([run["headline"]["final_accuracy"] for run in runs], 100)
     reached = [cost for cost in costs if cost.rounds is not None]
-    cells = [title, str(len(runs)), best, final]
     if len(reached) < len(costs):
         cells += [f"reached by {len(reached)} of {len(costs)}", "–", "–"]
     else:
@@ -159,7 +182,7 @@ def title(cell: Cell, cells: Sequence[Cell]) -> str:
     return label(cell)
 
 
-def table(plan: SweepPlan, runs: Sequence[list[dict[str, Any]]], name: str) -> str:
+def table(plan: SweepPlan, runs: Sequence[Sequence[Finished]], name: str) -> str:
     report = plan.sweep.report
     if report is None:
         raise SystemExit("the document needs report: {target: …} for the costs of the table")
@@ -169,17 +192,40 @@ def table(plan: SweepPlan, runs: Sequence[list[dict[str, Any]]], name: str) -> s
         "",
         f"Measured by `.venv/bin/python scripts/results.py docs/results/{name}.yaml` ([the experiments]({name}.yaml))",
         f"on {os.cpu_count()} cores ({platform.machine()}) with torch {torch.__version__}.",
-        "Best and final accuracy in %, mean ± standard deviation over seeds. Costs to target are the papers': the mean",
-        "of a round times the rounds to the target; bytes of the whole cohort, FLOPs of one participant.",
+        "Accuracies in %, mean ± standard deviation over seeds: of the best and of the last round, both over the",
+        "clients tested in that round, and of all clients, each with its newest test. Costs to target are the papers':",
+        "the mean of a round times the rounds to the target; bytes of the whole cohort, FLOPs of one participant.",
         "",
-        f"| method | seeds | best | final | rounds to {target:.0%} | MB to {target:.0%} | TFLOP to {target:.0%} |",
-        "|---|---|---|---|---|---|---|",
+        f"![Accuracy by round]({name}.svg)",
+        "",
+        f"[Every round as CSV]({name}.csv)",
+        "",
+        "| method | seeds | best round | last round | all clients "
+        f"| rounds to {target:.0%} | MB to {target:.0%} | TFLOP to {target:.0%} |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     lines += [
         row(title(cell, plan.cells), found, target) for cell, found in zip(plan.cells, runs, strict=True) if found
     ]
     notes = ROOT / "docs" / "results" / f"{name}.notes.md"
     return "\n".join(lines) + "\n" + (f"\n{notes.read_text()}" if notes.is_file() else "")
+
+
+def write_curves(database: Database, plan: SweepPlan, runs: Sequence[Sequence[Finished]], stem: Path) -> None:
+    """STEM.csv with every round and STEM.svg with the means over seeds."""
+    with stem.with_suffix(".csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("method", "seed", *CURVE))
+        for cell, found in zip(plan.cells, runs, strict=True):
+            for run in found:
+                writer.writerows(
+                    (title(cell, plan.cells), run.seed, *(record[name] for name in CURVE)) for record in run.records
+                )
+    keys = [run.id for found in runs for run in found]
+    with database.read() as session:
+        lines = mean_curves(session, list(experiments.some(session, keys).values()), x="round", y="accuracy")
+    frame = figure.Frame("round", "accuracy", plan.sweep.report.target if plan.sweep.report else None)
+    stem.with_suffix(".svg").write_bytes(figure.draw(lines, frame, "svg"))
 
 
 def main() -> None:
@@ -203,9 +249,11 @@ def main() -> None:
     adopt(database, outputs)
     if not options.table_only:
         run(settings, sweep.model_copy(update={"seeds": tuple(options.seeds)}) if options.seeds else sweep)
-    text = table(plan, finished(database, plan), name)
+    found = finished(database, plan)
+    written = options.table or ROOT / "docs" / "results" / f"{name}.md"
+    written.write_text(table(plan, found, name))
+    write_curves(database, plan, found, written)
     database.close()
-    (options.table or ROOT / "docs" / "results" / f"{name}.md").write_text(text)
 
 
 if __name__ == "__main__":

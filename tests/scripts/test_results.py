@@ -53,3 +53,8 @@ def test_the_table_is_written_from_finished_folders(tmp_path: Path) -> None:
     assert lines[0] == "# small"
     assert next(line for line in lines if line.startswith("| FedAvg | 1 |")).split(" | ")[2] == f"{100 * best:.2f}"
     assert not any(line.startswith("| Standalone") for line in lines)
+    curves = (tmp_path / "small.csv").read_text().splitlines()
+    assert curves[0].startswith("method,seed,round,accuracy,")
+    assert len(curves) == 1 + 1 + BASE["rounds"]  # the header, round 0 and the rounds of the one finished run
+    assert max(float(line.split(",")[3]) for line in curves[2:]) == best
+    assert "FedAvg" in (tmp_path / "small.svg").read_text()
