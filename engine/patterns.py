@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 from pydantic import Field
 from torch import nn
 
-from engine.algorithm import Algorithm, AlgorithmParams, Client, P, Payload, Predictor, ServerState, Upload
+from engine.algorithm import Algorithm, AlgorithmParams, Client, P, Payload, Predictor, ServerState, Setup, Upload
 from engine.models import ARCHITECTURES, SplitModel, build, check
 from engine.prototypes import ClassTable, all_rows, keep_missing, mean_rows
 from engine.tree import copy_tensors, load_tensors, shares, weighted_mean
@@ -109,14 +109,25 @@ class SharesHead(AveragesModule[P]):
         return client.model
 
 
+SmallModel = Literal["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5", "fedavgcnn", "compfl-cnn"]
+"""What a shared network beside every private one may be."""
+
+
+def why_no_small_model(title: str, name: SmallModel, setup: Setup, width: int | None) -> str | None:
+    """The reason why the shared small network of a method cannot be built for these images, or None."""
+    try:
+        check(name, setup.shape, setup.classes, width)
+    except ValueError as error:
+        return f"the small model of {title} does not fit: {error}"
+    return None
+
+
 class SmallModelParams(AlgorithmParams):
     """What methods with a shared small model beside every private one have in common."""
 
     preset_values = {"B": {"small_model": "fedavgcnn"}, "C": {"small_model": "compfl-cnn"}}  # noqa: RUF012 declared as a class variable by the base
 
-    small_model: Literal["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5", "fedavgcnn", "compfl-cnn"] = Field(
-        "cnn-5", description="Architecture of the shared small model G"
-    )
+    small_model: SmallModel = Field("cnn-5", description="Architecture of the shared small model G")
     weighting: Literal["samples", "uniform"] = Field(
         "samples", description="Weight w_k of a client in the average: its share of the samples, or the same for all"
     )
@@ -133,11 +144,7 @@ class SharesSmallModel(AveragesModule[S]):
         return None
 
     def why_not(self) -> str | None:
-        try:
-            check(self.params.small_model, self.setup.shape, self.setup.classes, self.small_width())
-        except ValueError as error:
-            return f"the small model of {self.method.title} does not fit: {error}"
-        return None
+        return why_no_small_model(self.method.title, self.params.small_model, self.setup, self.small_width())
 
     def init_client(self, client: Client) -> None:
         name, setup = self.params.small_model, self.setup

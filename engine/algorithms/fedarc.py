@@ -17,10 +17,10 @@ detached mean, which is unbiased; the head of the shared branch stays private, a
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
@@ -28,7 +28,7 @@ from engine.algorithm import AlgorithmParams, Client, Method, Payload, Predictor
 from engine.means import MovingMeans
 from engine.models import build
 from engine.parts import Together, Vector
-from engine.patterns import AveragesModule
+from engine.patterns import AveragesModule, SmallModel, why_no_small_model
 from engine.training import fit, sweep
 from engine.tree import shares, weighted_mean
 
@@ -54,9 +54,13 @@ class FedARCParams(AlgorithmParams):
     mean_start: Literal["batch", "zero"] = Field("batch", description="What the moving mean starts from each round")
     inference: Literal["fused", "raw_local"] = Field("fused", description="h_k on the fused feature, or on f_k alone")
     share_head: bool = Field(False, description="Send the head of the shared branch too, as FedMRL does")
-    small_model: Literal["fedavgcnn", "cnn-1", "cnn-5", "compfl-cnn"] = Field(
-        "fedavgcnn", description="Architecture whose body is the shared extractor"
-    )
+    small_model: SmallModel = Field("fedavgcnn", description="Architecture whose body is the shared extractor")
+
+    @model_validator(mode="after")
+    def _something_is_learned(self) -> Self:
+        if self.local_weight == self.shared_weight == 0:
+            raise ValueError("local_weight or shared_weight must be positive, but both are 0")
+        return self
 
 
 class Residuals(nn.Module):
@@ -88,7 +92,7 @@ class FedARC(AveragesModule[FedARCParams]):
             return "FedARC fuses features of one width: set models.feature_dim or use another family"
         if self._shared_dim(d1) > d1:
             return f"algorithm.shared_dim must be at most models.feature_dim = {d1}, but got {self.params.shared_dim}"
-        return None
+        return why_no_small_model(self.method.title, self.params.small_model, self.setup, self._shared_dim(d1))
 
     def _shared_dim(self, d1: int) -> int:
         return self.params.shared_dim or max(1, d1 // 2)
@@ -151,20 +155,18 @@ class FedARC(AveragesModule[FedARCParams]):
         r, λ = client.part("residuals", Residuals), self.params.anchor_weight
         r_F, r_G = r.local.value, r.shared.value
         d2, a_F, a_G = len(r_G), self.params.local_weight, self.params.shared_weight
-        moving = anchor is None and self.params.anchor_init == "moving"
 
         def objective(x: Tensor, y: Tensor) -> Tensor:
             zF, zG = f(x), G(x)
             z = P(torch.cat([zF, zG], 1))  # (B, d1): FRF
             uF, uG = (z + r_F, z[:, :d2] + r_G) if residuals else (z, z[:, :d2])  # ARC: a nested prefix, not a split
-            loss = a_F * cross_entropy(h(uF), y) + a_G * cross_entropy(g(uG), y)
-            aF, aG = (z, z[:, :d2]) if self.params.anchor_level == "fused" else (zF, zG)
+            branches = ((a_F, h, uF), (a_G, g, uG))
+            losses = [a * cross_entropy(head(u), y) for a, head, u in branches if a > 0]
+            mF, mG = means.update(*((z, z[:, :d2]) if self.params.anchor_level == "fused" else (zF, zG)))
             if anchor is not None:
-                mF, mG = means.update(aF, aG)
-                loss = loss + a_F * λ * mse_loss(mF, anchor) + a_G * λ * mse_loss(mG, anchor[:d2])  # SAA
-            elif moving:
-                means.update(aF, aG)
-            return loss
+                anchored = ((a_F, mF, anchor), (a_G, mG, anchor[:d2]))
+                losses += [a * λ * mse_loss(m, target) for a, m, target in anchored if a > 0]  # SAA
+            return sum(losses[1:], losses[0])
 
         trained: list[nn.Module] = [client.model, Together(body=G, head=g), P]
         fit(client, objective, client.train, update=[*trained, r] if residuals else trained, epochs=epochs)

@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 from engine.algorithm import AlgorithmParams, Client, Method, Payload, Predictor
 from engine.models import build
 from engine.parts import Vector
-from engine.patterns import AveragesModule
+from engine.patterns import AveragesModule, SmallModel, why_no_small_model
 from engine.training import Unit, fit
 
 HISTOGRAM_BINS = 20
@@ -43,9 +43,7 @@ class PFedAFMParams(AlgorithmParams):
     alpha_lr: float = Field(0.1, ge=0, le=10, description="η_α: learning rate of the mixing vector; 0 is Standalone")
     alpha_weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay of α, which drives it to 0 by itself")
     alpha_clamp: bool = Field(True, description="Keep every component of α in [0, 1]")
-    small_model: Literal["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5", "fedavgcnn", "compfl-cnn"] = Field(
-        "cnn-5", description="Architecture whose body is the shared extractor G"
-    )
+    small_model: SmallModel = Field("cnn-5", description="Architecture whose body is the shared extractor G")
     end_to_end: bool = Field(False, description="Ablation: one phase that trains ω, α and θ together")
     plain_sgd: bool = Field(False, description="The paper's text: no momentum, no weight decay, no clipping")
 
@@ -65,9 +63,10 @@ class PFedAFM(AveragesModule[PFedAFMParams]):
     )
 
     def why_not(self) -> str | None:
-        if self.setup.feature_dim is None:
+        d = self.setup.feature_dim
+        if d is None:
             return "pFedAFM mixes feature by feature and needs one width: set models.feature_dim or use another family"
-        return None
+        return why_no_small_model(self.method.title, self.params.small_model, self.setup, d)
 
     def init_client(self, client: Client) -> None:
         setup, width = self.setup, client.model.feature_dim
@@ -148,4 +147,5 @@ class PFedAFM(AveragesModule[PFedAFMParams]):
     def _trace_mixture(self, client: Client, α: Tensor) -> None:
         client.trace("alpha_mean", float(α.mean()))
         if client.round == self.setup.rounds:
-            client.trace("alpha_histogram", torch.histc(α, HISTOGRAM_BINS, 0, 1).tolist())
+            inside = α.clamp(0, 1)  # without the clamp of training the outer bins also hold what lies outside
+            client.trace("alpha_histogram", torch.histc(inside, HISTOGRAM_BINS, 0, 1).tolist())

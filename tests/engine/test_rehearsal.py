@@ -35,6 +35,20 @@ def test_a_part_of_the_clients_costs_a_part(small_spec: SpecMaker) -> None:
     assert half.round.bytes_up == whole.round.bytes_up / 2
 
 
+@pytest.mark.parametrize(("rounds", "distils"), [(19, False), (20, True)])
+def test_the_estimate_is_that_of_a_round_in_the_middle(rounds: int, distils: bool, small_spec: SpecMaker) -> None:
+    """CompFL sends every expert that a client can hold once its warm-up of ten rounds is over."""
+    algorithm = {"name": "compfl", "greedy": False}
+    spec = small_spec(algorithm, participation=1.0, rounds=rounds, training={"epochs": 1, "batch_size": 64})
+    found = estimate(spec, None)
+    assert found is not None
+    records = list(Run(spec.model_copy(update={"rounds": 11})).rounds())
+    expected = records[11] if distils else records[10]
+    assert found.round.bytes_down == expected.bytes_down
+    assert found.round.client_flops == pytest.approx(expected.client_flops, rel=0.01)
+    assert records[11].bytes_down > records[10].bytes_down
+
+
 def test_a_rehearsal_that_takes_too_long_is_given_up(small_spec: SpecMaker) -> None:
     with pytest.raises(Interrupted):
         Rehearsal(small_spec("fedavg"), None, patience=0).perform()

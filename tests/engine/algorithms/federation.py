@@ -57,6 +57,14 @@ def own(run: Run, client: int, prefix: str) -> Tensors:
     return {name.removeprefix(prefix): tensor for name, tensor in kept.items() if name.startswith(prefix)}
 
 
+def weights_of(spec: ExperimentSpec) -> tuple[float, ...]:
+    """The tensors of the server and of every client after the last round, each as one number, to tell results apart."""
+    run = finished(spec)
+    kept = [tensors for _, tensors in sorted(run.server.groups.items())]
+    kept += [run._states.get(k) for k in run._states.ids()]
+    return tuple(float(tensors[name].double().abs().sum()) for tensors in kept for name in sorted(tensors))
+
+
 class Worked(NamedTuple):
     client: Client
     received: Payload

@@ -8,6 +8,7 @@ import networkx as nx
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from engine.algorithm import Client, Upload
 from engine.algorithms.compfl import (
@@ -29,6 +30,7 @@ from engine.run import Run
 from engine.spec import ExperimentSpec, SpecError
 from engine.topologies import Arrival, Gossip, TokenWalk, connected_graph, metropolis_weights, participants_graph
 from engine.tree import copy_tensors, shares, split_groups, weighted_mean
+from tests.engine.algorithms.byhand import TRAINING, alike, batches, descend, everything, trainable, unit
 from tests.engine.conftest import SpecMaker, records_of, same_results
 
 OFF: dict[str, Any] = {"name": "compfl", "align": False, "greedy": False, "kd": False, "adaptation": False}
@@ -84,8 +86,8 @@ def test_without_components_and_step_one_it_is_fedper_bit_for_bit(protocol: str,
         for architecture, body in second.server.groups.items():
             assert equal(first.server.groups[architecture], body)
         for client in second._states.ids():
-            head = second._states.get(client)["model.head.weight"]
-            assert torch.equal(first._states.get(client)["model.head.weight"], head)
+            ours_kept, kept = first._states.get(client), second._states.get(client)
+            assert equal({name: ours_kept[name] for name in kept}, kept)
 
 
 @pytest.mark.parametrize(
@@ -332,6 +334,75 @@ def test_the_hold_out_is_a_tenth_of_every_class_that_nothing_else_uses(small_spe
     assert validation.classes() == client.train.classes()
 
 
+def by_hand(stage: Stage, client: Client, selected: str, λ: float, μ: float) -> dict[str, Any]:
+    """Steps 1, 2 and 4 as the paper prints them; returns every expert as local work must leave it."""
+    held = {name: trainable(stage.method._expert(client, name)) for name in ASCENDING}
+    x_all, y_all = everything(client)
+    anchors, accuracies = {}, {}
+    for name, expert in held.items():
+        expert.eval()
+        with torch.no_grad():
+            features = expert.body(x_all)
+        classes = sorted(set(y_all.tolist()))
+        anchors[name] = torch.zeros(4, 16)
+        for c in classes:
+            anchors[name][c] = features[y_all == c].double().mean(0)
+        expert.head.weight.data = anchors[name].clone()
+        least = min(-0.5 * float(anchors[name][c] @ anchors[name][c]) for c in classes)
+        bias = [-0.5 * float(anchors[name][c] @ anchors[name][c]) if c in classes else least for c in range(4)]
+        expert.head.bias.data = torch.tensor(bias)
+        head = unit(expert.head, lr=0.1, momentum=0.5, decay=0.0005)
+        for x, y in batches(client, epochs=1):
+            descend(cross_entropy(expert.head(expert.body(x).detach()), y), head)
+        if name != selected:
+            accuracies[name] = float((expert(x_all).argmax(1) == y_all).double().mean())
+    low, high = min(accuracies.values()), max(accuracies.values())
+    raised = {name: exp((a - low) / ((high - low) or 1.0) / 0.1) for name, a in accuracies.items()}
+    s = {name: value / sum(raised.values()) for name, value in raised.items()}
+    student = held[selected].train()
+    whole = unit(student)
+    for x, y in batches(client):
+        z = student.body(x)
+        p = student.head(z).softmax(1)
+        with torch.no_grad():
+            ensemble = torch.stack([s[name] * held[name](x).softmax(1) for name in s]).sum(0)
+            q = 0.5 * torch.eye(4)[y] + 0.5 * ensemble
+        distances = (z - anchors[selected][y]) ** 2
+        divergence = (q * (q.clamp_min(1e-30).log() - p.log())).sum(1)
+        descend(cross_entropy(student.head(z), y) + λ * distances.mean() + μ * divergence.mean(), whole)
+    return held
+
+
+@pytest.mark.parametrize("selected", ASCENDING)
+def test_local_work_is_that_of_the_paper(selected: str, small_spec: SpecMaker) -> None:
+    params = compfl(warmup=0, epsilon=1, align_weight=0.7, kd_weight=1.5)
+    stage = Stage(small_spec(params, training=TRAINING))
+    round = next(r for r in range(1, 50) if stage.method.group(stage.client(LARGEST, r)) == selected)
+    expected = by_hand(stage, stage.client(LARGEST, round), selected, 0.7, 1.5)
+    client, upload = stage.work(LARGEST, round)
+    for name, expert in expected.items():
+        assert alike(stage.method._expert(client, name), expert)
+    assert equal(upload.payload, copy_tensors(stage.method._expert(client, selected).body))
+
+
+@pytest.mark.parametrize("mode", ["independent", "permuted"])
+def test_names_of_its_own_for_the_classes_cost_a_client_nothing(mode: str, small_spec: SpecMaker) -> None:
+    """No head travels and step 1 builds each from the client's own samples, so only the order of its rows differs."""
+    partition = {"name": "balanced", "classes_per_client": 4, "local_size": 24}
+    ways = [{**partition, "labels": labels} for labels in ("unified", mode)]
+    runs = [Run(small_spec(compfl(warmup=0), partition=way, rounds=1, participation=1.0)) for way in ways]
+    assert all(share.label_map is not None for share in runs[1].partition.shares)
+    ours, theirs = (list(run.rounds())[1] for run in runs)
+    assert ours.loss == pytest.approx(theirs.loss, rel=1e-4)
+    assert ours.client_accuracy == theirs.client_accuracy
+    for expert in ASCENDING:
+        for name, tensor in runs[0].server.groups[expert].items():
+            other = runs[1].server.groups[expert][name]
+            assert torch.allclose(tensor.double(), other.double(), rtol=1e-3, atol=1e-5)
+    heads = [run._states.get(LARGEST)["model.head.weight"] for run in runs]
+    assert not torch.allclose(*heads, rtol=1e-3, atol=1e-5)
+
+
 # prices
 
 
@@ -429,9 +500,12 @@ def test_every_option_of_a_topology_changes_the_result(
 
 def test_a_token_walk_of_one_node_is_standalone_bit_for_bit(small_spec: SpecMaker) -> None:
     one = {"clients": 1, "partition": {"name": "iid"}}
-    walk = small_spec(OFF, topology="token-walk", **one)
-    assert essence(walk) == essence(small_spec(**one))
-    assert all(record.scalars_up == 0 for record in records_of(walk))  # nowhere to go
+    walk, alone = Run(small_spec(OFF, topology="token-walk", **one)), Run(small_spec(**one))
+    for ours, theirs in zip(walk.rounds(), alone.rounds(), strict=True):
+        assert (ours.loss, ours.client_accuracy) == (theirs.loss, theirs.client_accuracy)
+        assert ours.scalars_up == 0  # nowhere to go
+        for name, tensor in (alone._states.get(0) if theirs.round else {}).items():
+            assert torch.equal(walk._states.get(0)[name], tensor)
 
 
 def test_every_token_hops_as_often_as_the_cohort_is_large_and_every_hop_is_one_message(small_spec: SpecMaker) -> None:

@@ -1,4 +1,4 @@
-"""pFedAFM, pFedES and FedARC: identities, messages, prices and numbers by hand."""
+"""What pFedAFM, pFedES, FedARC and CompFL have in common: identities, messages, prices, server step, parameters."""
 
 from typing import Any
 
@@ -6,14 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from engine.algorithms.fedarc import ANCHOR
+from engine.algorithm import Upload
+from engine.algorithms import REGISTRY
+from engine.catalogue import check
 from engine.cost import forward_flops
-from engine.executor import Crew
-from engine.means import MovingMeans
 from engine.models import build
 from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.spec import ExperimentSpec, SpecError
+from tests.engine.algorithms.federation import own, same
+from tests.engine.algorithms.test_contract import Stage
 from tests.engine.conftest import SpecMaker, records_of
+
+PROPOSED = ("pfedafm", "pfedes", "fedarc", "compfl")
 
 DIGITS: dict[str, Any] = {
     "dataset": {"name": "digits"},
@@ -36,14 +40,19 @@ def essence(spec: ExperimentSpec) -> list[tuple[float | None, dict[str, float]]]
     "degenerate",
     [
         {"name": "pfedes", "mu": 0},
-        {"name": "pfedafm", "alpha_lr": 0},
+        {"name": "pfedafm", "alpha_lr": 0, "alpha_weight_decay": 0.1},
     ],
     ids=lambda method: method["name"],
 )
 @pytest.mark.parametrize("protocol", ["A", "B", "C"])
 def test_it_is_standalone_bit_for_bit(degenerate: dict[str, Any], protocol: str, small_spec: SpecMaker) -> None:
     evaluation = {"protocol": protocol}
-    assert essence(small_spec(degenerate, evaluation=evaluation)) == essence(small_spec(evaluation=evaluation))
+    ours, alone = Run(small_spec(degenerate, evaluation=evaluation)), Run(small_spec(evaluation=evaluation))
+    for first, second in zip(ours.rounds(), alone.rounds(), strict=True):
+        assert (first.loss, first.client_accuracy) == (second.loss, second.client_accuracy)
+        assert ours._states.ids() == alone._states.ids()
+        for k in alone._states.ids():
+            assert same(own(ours, k, "model."), own(alone, k, "model."))
 
 
 def test_fedper_with_one_client_is_standalone(small_spec: SpecMaker) -> None:
@@ -73,6 +82,71 @@ def test_messages_on_colour_images_are_as_long_as_the_paper_says(algorithm: dict
 def test_the_proxy_on_one_channel_has_153_scalars() -> None:
     record = records_of(ExperimentSpec.parse({**DIGITS, "algorithm": {"name": "pfedes"}}))[1]
     assert (record.scalars_up, record.scalars_down) == (153, 153)
+
+
+@pytest.mark.parametrize(("kd", "warmup"), [(False, 0), (True, 1), (True, 0)])
+def test_compfl_sends_one_body_up_and_gets_what_it_needs_down(kd: bool, warmup: int) -> None:
+    """CNN-5 … CNN-1 are the experts 1 … 5, by the size of their bodies on colour images."""
+    bodies = {"cnn-5": 665_048, "cnn-4": 1_055_348, "cnn-3": 1_315_548, "cnn-2": 1_810_132, "cnn-1": 2_616_548}
+    algorithm = {"name": "compfl", "epsilon": 1.0, "kd": kd, "warmup": warmup}
+    few = {"dataset": COLOUR, "clients": 5, "participation": 1.0}
+    run = Run(ExperimentSpec.parse({**DIGITS, **few, "algorithm": algorithm}))
+    _, record = run.rounds()
+    up = down = 0
+    for k, architecture in enumerate(run.setup.architectures):
+        held = list(bodies)[: list(bodies).index(architecture) + 1]
+        selected = list(bodies)[int(record.traces["expert"][str(k)]) - 1]
+        up += bodies[selected]
+        down += sum(bodies[name] for name in (held if kd and warmup == 0 else {architecture, selected}))
+    assert (record.scalars_up, record.scalars_down) == (up, down)
+
+
+@pytest.mark.parametrize("method", PROPOSED)
+def test_a_message_holds_the_shared_module_and_nothing_private(method: str, small_spec: SpecMaker) -> None:
+    """Neither a head nor a projector, residuals or α: no tensor that the client keeps is sent, whatever its name."""
+    stage = Stage(Run(small_spec(method, clients=3)))
+    for k in range(3):
+        client = stage.client(k)
+        message = stage.algorithm.local_update(client, stage.algorithm.download(stage.run.server, client))
+        shared = stage.algorithm.shared(client)
+        assert message.keys() == shared.state_dict().keys()
+        travels = {id(tensor) for tensor in shared.state_dict(keep_vars=True).values()}
+        kept = stage.algorithm.private(client).values()
+        assert not travels & {id(tensor) for module in kept for tensor in module.state_dict(keep_vars=True).values()}
+
+
+@pytest.mark.parametrize("method", PROPOSED)
+def test_what_is_counted_is_what_was_handed_over(method: str, small_spec: SpecMaker) -> None:
+    spec = small_spec(method, clients=3, rounds=1, participation=1.0)
+    _, record = records_of(spec)
+    stage = Stage(Run(spec))
+    up = down = 0
+    for k in range(3):
+        client = stage.client(k)
+        received = stage.algorithm.download(stage.run.server, client)
+        down += sum(tensor.numel() for tensor in received.values() if tensor.is_floating_point())
+        sent = stage.algorithm.local_update(client, received)
+        up += sum(tensor.numel() for tensor in sent.values() if tensor.is_floating_point())
+    assert (record.scalars_up, record.scalars_down) == (up, down)
+
+
+@pytest.mark.parametrize("method", PROPOSED)
+def test_the_server_weighs_by_samples(method: str, small_spec: SpecMaker) -> None:
+    """(1·1 + 3·5) / 4 = 4, and the plain mean 3 where both have as many samples."""
+    stage = Stage(Run(small_spec(method, models={"family": "tiny-cnn"})))
+    real = stage.upload(0)
+
+    def combined(*amounts: int) -> set[float]:
+        uploads = [
+            Upload(k, samples, real.group, {name: torch.full_like(t, value) for name, t in real.payload.items()})
+            for k, (samples, value) in enumerate(zip(amounts, (1.0, 5.0), strict=True))
+        ]
+        state = stage.algorithm.aggregate(stage.run.server, uploads).groups[real.group]
+        assert state.keys() == real.payload.keys()
+        return {value for tensor in state.values() for value in tensor.flatten().tolist()}
+
+    assert combined(1, 3) == {4.0}
+    assert combined(7, 7) == {3.0}
 
 
 def prices(run: Run, client: int, small: nn.Module) -> tuple[int, int, int, int]:
@@ -108,142 +182,119 @@ def test_pfedes_does_not_pay_for_the_enhanced_images_at_mu_zero() -> None:
     assert record.client_flops == n * (3 * (f + h) + 5 * (3 * G + 2 * (f + h)))
 
 
-def alphas(run: Run) -> list[torch.Tensor]:
-    return [run._states.get(k)["parts.alpha.value"] for k in run._states.ids()]
+@pytest.mark.parametrize("method", ["pfedafm", "fedarc"])
+@pytest.mark.parametrize(
+    ("small_model", "size", "words"),
+    [("compfl-cnn", 16, "the feature width of compfl-cnn is always 128"), ("cnn-5", 12, "at least 16×16 pixels")],
+)
+def test_a_small_model_that_cannot_be_built_is_refused_before_it_runs(
+    method: str, small_model: str, size: int, words: str, small_spec: SpecMaker
+) -> None:
+    dataset = {"name": "synthetic", "classes": 4, "samples_per_class": 40, "size": size}
+    with pytest.raises(SpecError) as caught:
+        check(small_spec({"name": method, "small_model": small_model}, dataset=dataset), None)
+    assert caught.value.not_applicable
+    assert words in str(caught.value)
 
 
-def test_alpha_moves_but_stays_between_zero_and_one(small_spec: SpecMaker) -> None:
-    run = Run(small_spec({"name": "pfedafm", "alpha_lr": 5.0}))
-    list(run.rounds())
-    for alpha in alphas(run):
-        assert alpha.min() >= 0
-        assert alpha.max() <= 1
-        assert not torch.all(alpha == 1)
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "pfedafm": {
+        "alpha_lr": 0.1,
+        "alpha_weight_decay": 0.0,
+        "alpha_clamp": True,
+        "small_model": "cnn-5",
+        "end_to_end": False,
+        "plain_sgd": False,
+    },
+    "pfedes": {"mu": 0.1, "proxy_epochs": 5, "proxy": "conv"},
+    "fedarc": {
+        "anchor_weight": 1.0,
+        "momentum": 0.1,
+        "shared_dim": None,
+        "local_weight": 1.0,
+        "shared_weight": 1.0,
+        "residuals": True,
+        "anchoring": True,
+        "anchor_level": "extractor",
+        "anchor_init": "train",
+        "mean_start": "batch",
+        "inference": "fused",
+        "share_head": False,
+        "small_model": "fedavgcnn",
+    },
+    "compfl": {
+        "align": True,
+        "greedy": True,
+        "kd": True,
+        "adaptation": True,
+        "epsilon": 0.3,
+        "tau": 0.1,
+        "align_weight": 1.0,
+        "kd_weight": 1.0,
+        "warmup": 10,
+        "head_lr": 0.1,
+        "head_momentum": 0.5,
+        "head_weight_decay": 0.0005,
+        "own_head_init": "proto",
+        "cosine": False,
+        "teachers": "others",
+        "accuracy_scale": "min_max",
+        "accuracy_on": "train",
+        "kl": "forward",
+        "align_reduction": "mean",
+        "edge_probability": 1.0,
+        "hops": None,
+        "walk": "uniform",
+        "visit_training": "greedy",
+        "rounds_per_expert": None,
+    },
+}
 
 
-def test_without_the_clamp_alpha_leaves_the_interval(small_spec: SpecMaker) -> None:
-    run = Run(small_spec({"name": "pfedafm", "alpha_lr": 5.0, "alpha_clamp": False}))
-    list(run.rounds())
-    assert any(alpha.max() > 1 for alpha in alphas(run))
+@pytest.mark.parametrize("method", PROPOSED)
+def test_the_defaults_are_those_of_the_papers_or_of_their_code(method: str) -> None:
+    assert REGISTRY[method].Params().model_dump() == {"name": method, **DEFAULTS[method]}
 
 
-def test_every_client_owns_its_alpha(small_spec: SpecMaker) -> None:
-    run = Run(small_spec({"name": "pfedafm", "alpha_lr": 1.0}, participation=1.0))
-    list(run.rounds())
-    first, second, *_ = alphas(run)
-    assert not torch.equal(first, second)
+@pytest.mark.parametrize(
+    ("method", "field", "least", "too_little", "too_much"),
+    [
+        ("pfedafm", "alpha_lr", 0, -0.1, 10.1),
+        ("pfedafm", "alpha_weight_decay", 0, -0.1, 1.1),
+        ("pfedes", "mu", 0, -0.1, 1.1),
+        ("pfedes", "proxy_epochs", 0, -1, 1001),
+        ("fedarc", "anchor_weight", 0, -1, 1001),
+        ("fedarc", "momentum", 0, -0.1, 1.1),
+        ("fedarc", "shared_dim", 1, 0, 8193),
+        ("fedarc", "local_weight", 0, -1, 11),
+        ("fedarc", "shared_weight", 0, -1, 11),
+        ("compfl", "epsilon", 0, -0.1, 1.1),
+        ("compfl", "tau", 1e-6, 0, 101),
+        ("compfl", "align_weight", 0, -1, 1001),
+        ("compfl", "kd_weight", 0, -1, 1001),
+        ("compfl", "warmup", 0, -1, 100_001),
+        ("compfl", "head_lr", 0, -0.1, 10.1),
+        ("compfl", "head_momentum", 0, -0.1, 1),
+        ("compfl", "head_weight_decay", 0, -0.1, 1.1),
+        ("compfl", "edge_probability", 1e-6, 0, 1.1),
+        ("compfl", "hops", 1, 0, 100_001),
+        ("compfl", "rounds_per_expert", 1, 0, 100_001),
+    ],
+)
+def test_bounds_include_the_degenerate_value_and_end_there(
+    method: str, field: str, least: float, too_little: float, too_much: float, small_spec: SpecMaker
+) -> None:
+    small_spec({"name": method, field: least})
+    for value in (too_little, too_much):
+        with pytest.raises(SpecError, match=rf"algorithm\.{field}: must be .*, but got"):
+            small_spec({"name": method, field: value})
 
 
-def test_pfedafm_records_alpha_and_the_small_and_large_read_outs(small_spec: SpecMaker) -> None:
-    *_, last = records_of(small_spec("pfedafm"))
-    for trace in ("alpha_mean", "accuracy_small", "accuracy_large"):
-        assert sorted(map(int, last.traces[trace])) == last.cohort
-    [histogram, *_] = last.traces["alpha_histogram"].values()
-    assert sum(histogram) == 16
-
-
-def test_plain_sgd_is_the_same_as_a_spec_without_momentum_decay_and_clip(small_spec: SpecMaker) -> None:
-    training = {"epochs": 2, "batch_size": 8, "lr": 0.05}
-    plain = small_spec({"name": "pfedafm", "plain_sgd": True}, training=training)
-    literal = small_spec("pfedafm", training={**training, "momentum": 0, "weight_decay": 0, "clip": None})
-    assert essence(plain) == essence(literal)
-
-
-def test_the_end_to_end_ablation_trains_everything_at_once(small_spec: SpecMaker) -> None:
-    ablation = records_of(small_spec({"name": "pfedafm", "end_to_end": True}))[1]
-    usual = records_of(small_spec("pfedafm"))[1]
-    assert ablation.scalars_up == usual.scalars_up
-    assert ablation.client_flops != usual.client_flops
-
-
-def test_the_server_averages_what_the_clients_sent(small_spec: SpecMaker) -> None:
-    run = Run(small_spec("pfedes"))
-    iterator = run.rounds()
-    next(iterator)
-    first = run.server
-    next(iterator)
-    assert not torch.equal(first.groups["all"]["conv1.weight"], run.server.groups["all"]["conv1.weight"])
-
-
-def test_the_anchor_is_the_weighted_mean_of_client_means_and_never_changes(small_spec: SpecMaker) -> None:
-    run = Run(small_spec({"name": "fedarc", "anchor_init": "forward"}))
-    iterator = run.rounds()
-    next(iterator)
-    anchor = run.server.groups[ANCHOR]["mean"].clone()
-    total = torch.zeros(16, dtype=torch.float64)
-    for k in range(6):
-        client = run._client(run._originals[run.setup.architectures[k]], k, 0)
-        with torch.no_grad():
-            images, _ = client.train.batch(torch.arange(len(client.train)))
-            total += client.model.eval().body(images).double().mean(0) * len(client.train) / sum(run.setup.samples)
-    assert torch.allclose(anchor.double(), total, atol=1e-6)
-    list(iterator)
-    assert torch.equal(run.server.groups[ANCHOR]["mean"], anchor)
-
-
-def test_the_opening_of_fedarc_leaves_every_client_and_the_extractor_as_they_were(small_spec: SpecMaker) -> None:
-    run = Run(small_spec("fedarc"))
-    run._build_networks()
-    before = {name: tensor.clone() for name, tensor in run.server.groups["all"].items()}
-    record = run._opening(Crew(run._originals, 1))
-    assert record.cohort == list(range(6))
-    assert record.client_flops > 0
-    assert run._states.ids() == []
-    assert all(torch.equal(before[name], tensor) for name, tensor in run.server.groups["all"].items())
-
-
-@pytest.mark.parametrize("off", [{"anchor_weight": 0}, {"anchoring": False}])
-def test_without_anchor_the_opening_costs_nothing(off: dict[str, Any], small_spec: SpecMaker) -> None:
-    opening = records_of(small_spec({"name": "fedarc", **off}))[0]
-    assert opening.client_flops == opening.scalars_up == opening.scalars_down == 0
-
-
-def test_the_switches_of_fedarc_each_change_the_result(small_spec: SpecMaker) -> None:
-    variants: list[dict[str, Any]] = [
-        {},
-        {"anchoring": False},
-        {"residuals": False},
-        {"anchoring": False, "residuals": False},
-        {"anchor_level": "fused"},
-        {"anchor_init": "forward"},
-        {"anchor_init": "moving"},
-        {"mean_start": "zero"},
-        {"momentum": 1.0},
-        {"shared_dim": 4},
-        {"share_head": True},
-    ]
-    results = [str(essence(small_spec({"name": "fedarc", **variant}))) for variant in variants]
-    assert len(set(results)) == len(variants)
-
-
-def test_residuals_stay_zero_when_they_are_switched_off(small_spec: SpecMaker) -> None:
-    run = Run(small_spec({"name": "fedarc", "residuals": False}))
-    list(run.rounds())
-    for k in run._states.ids():
-        assert not run._states.get(k)["parts.residuals.local.value"].any()
-
-
-def test_moving_means_by_hand() -> None:
-    means = MovingMeans(0.25, "batch")
-    first = torch.tensor([[1.0, 3.0], [3.0, 5.0]], requires_grad=True)
-    [current] = means.update(first)
-    assert current.tolist() == [2.0, 4.0]
-    current.sum().backward()
-    assert first.grad is not None
-    assert first.grad.tolist() == [[0.125, 0.125], [0.125, 0.125]]  # κ / B: only the current batch carries gradient
-    [second] = means.update(torch.tensor([[6.0, 0.0]]))
-    assert second.tolist() == [3.0, 3.0]  # ¾·2 + ¼·6, ¾·4 + ¼·0
-
-
-def test_with_kappa_one_the_anchor_loss_sees_the_plain_batch_mean() -> None:
-    batch = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
-    means = MovingMeans(1.0, "batch")
-    means.update(torch.zeros(3, 7))
-    assert torch.equal(means.update(batch)[0], batch.mean(0))
-
-
-def test_starting_from_zero_is_biased_toward_zero_at_first() -> None:
-    assert MovingMeans(0.1, "zero").update(torch.ones(4, 2))[0].tolist() == pytest.approx([0.1, 0.1])
+def test_preset_a_decays_alpha_as_the_authors_code_does() -> None:
+    spec = {key: DIGITS[key] for key in ("dataset", "partition", "models")} | {"algorithm": {"name": "pfedafm"}}
+    found = [ExperimentSpec.parse({**spec, "preset": preset}).algorithm.model_dump() for preset in "ABC"]
+    assert [params["alpha_weight_decay"] for params in found] == [0.001, 0.0, 0.0]
+    assert [params["small_model"] for params in found] == ["cnn-5", "fedavgcnn", "compfl-cnn"]
 
 
 @pytest.mark.parametrize("method", ["pfedafm", "fedarc"])
