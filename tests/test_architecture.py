@@ -130,6 +130,19 @@ def test_methods_use_only_the_tools_made_for_them() -> None:
     assert wrong == []
 
 
+def test_no_two_methods_share_six_lines() -> None:
+    """What methods have in common lives in the patterns and in fit."""
+    homes: dict[tuple[str, ...], str] = {}
+    shared = set()
+    for name in methods():
+        text = [line.strip() for line in modules()[name].read_text(encoding="utf-8").splitlines()]
+        lines = [line for line in text if re.search(r"\w", line) and not line.startswith(("#", "import ", "from "))]
+        for run in zip(*(lines[start:] for start in range(6)), strict=False):
+            if (home := homes.setdefault(run, name)) != name:
+                shared.add(f"{name} and {home}: {run[0]}")
+    assert sorted(shared) == []
+
+
 def test_nobody_imports_the_command() -> None:
     wrong = [
         name

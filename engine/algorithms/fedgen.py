@@ -20,9 +20,8 @@ also has a diversity loss, teachers weighed by label, a KL term and decaying wei
              with z = Γ(ỹ, u) and w_{k,c} = (n_{k,c} + 1) / Σ_j (n_{j,c} + 1)
              Adam, decay 0.01, kept over rounds, rate 3e-4·0.98^{t-1}
 
-BatchNorm of Γ is in train mode on the server
-and in eval mode on clients (a public code trains with an untrained Γ and with batch statistics). Heads of different
-shape form groups with a φ and a Γ each.
+BatchNorm of Γ is in train mode on the server and in eval mode on clients (a public code trains with an untrained Γ and
+with batch statistics). Heads of different shape form groups with a φ and a Γ each.
 """
 
 from collections.abc import Sequence
@@ -78,7 +77,7 @@ class FeatureGenerator(nn.Module):
 
     def draw(self, counts: Tensor, number: int, draws: torch.Generator) -> tuple[Tensor, Tensor]:
         """ỹ as often as the counts say, and u; drawn on the CPU, so that they are the same on every device."""
-        ỹ = torch.multinomial(counts.double(), number, replacement=True, generator=draws)
+        ỹ = torch.multinomial(counts.cpu().double(), number, replacement=True, generator=draws)
         return ỹ.to(self.expand.weight.device), self.noise(number, draws)
 
     def noise(self, number: int, draws: torch.Generator) -> Tensor:

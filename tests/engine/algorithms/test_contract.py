@@ -1,16 +1,18 @@
 """What every method must obey, whatever it does."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
 from pydantic_core import PydanticUndefined
+from torch import Tensor
 
 from engine.algorithm import ServerState, Upload
 from engine.algorithms import REGISTRY
 from engine.executor import Bench, Crew
 from engine.run import Run
-from engine.tree import copy_tensors
+from engine.tree import copy_tensors, live_tensors
 from tests.engine.conftest import SpecMaker, records_of, same_results
 
 METHODS = list(REGISTRY)
@@ -80,11 +82,28 @@ def test_aggregation_makes_a_new_state_and_leaves_the_old_one_alone(stage: Stage
     assert equal(before, frozen(stage.run.server))
 
 
+def blocks(*tensors: Tensor) -> set[int]:
+    """The blocks of memory behind tensors, be they whole tensors or parts of one."""
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors}
+
+
 def test_an_upload_shares_no_memory_with_its_client_or_the_server(stage: Stage) -> None:
     upload = stage.upload()
-    owned = {tensor.data_ptr() for tensor in stage.bench.desk(stage.client().architecture).tensors.values()}
-    owned |= {tensor.data_ptr() for group in stage.run.server.groups.values() for tensor in group.values()}
-    assert not owned & {tensor.data_ptr() for tensor in upload.payload.values()}
+    owned = blocks(*stage.bench.desk(stage.client().architecture).tensors.values())
+    owned |= blocks(*(tensor for group in stage.run.server.groups.values() for tensor in group.values()))
+    assert not owned & blocks(*upload.payload.values())
+
+
+def test_an_upload_stays_as_it_was_while_the_next_client_works_at_the_same_bench(
+    method: str, small_spec: SpecMaker
+) -> None:
+    """In published codes uploads are references to one network: the average is what the last client left there."""
+    stage = Stage(Run(small_spec(method, models={"family": "tiny-cnn"})))
+    first = stage.upload(0)
+    before = copy_tensors(first.payload)
+    second = stage.upload(1)
+    assert equal({"all": before}, {"all": first.payload})
+    assert method == "standalone" or not equal({"all": before}, {"all": second.payload})
 
 
 def test_the_same_local_work_twice_gives_the_same_upload(stage: Stage) -> None:
@@ -92,14 +111,54 @@ def test_the_same_local_work_twice_gives_the_same_upload(stage: Stage) -> None:
     assert equal({"all": first.payload}, {"all": second.payload})
 
 
-def test_a_private_part_never_travels_under_its_own_name(stage: Stage) -> None:
-    client = stage.client()
-    private = {
-        tensor.data_ptr()
-        for module in stage.algorithm.private(client).values()
-        for tensor in module.state_dict().values()
-    }
-    assert not private & {tensor.data_ptr() for tensor in stage.upload().payload.values()}
+def floats(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+
+
+def test_what_a_client_keeps_is_never_in_its_message(method: str, small_spec: SpecMaker) -> None:
+    """In round 2, since SCAFFOLD's first change of a variate is the variate itself."""
+    run = Run(small_spec(method, participation=1.0))
+    rounds = run.rounds()
+    next(rounds), next(rounds)
+    client = run._seat(Bench(run._originals), 2, 2)
+    sent = floats(run.algorithm.local_update(client, run.algorithm.download(run.server, client)))
+    for module in run.algorithm.private(client).values():
+        for name, kept in floats(live_tensors(module)).items():
+            assert not any(torch.equal(kept, tensor) for tensor in sent.values()), name
+
+
+def test_what_a_client_keeps_changes_in_its_own_rounds_and_in_no_other(method: str, small_spec: SpecMaker) -> None:
+    run = Run(small_spec(method, rounds=4, participation=0.34))
+    before: dict[int, Any] = {}
+    for record in run.rounds():
+        now = {k: run._kept(run._seat(Bench(run._originals), k, record.round)) for k in range(run.setup.clients)}
+        for k, kept in before.items():
+            assert equal({"": kept}, {"": now[k]}) == (k not in record.cohort or not kept)
+        before = now
+
+
+SMALL_CLIENTS = {
+    "fewer samples than a batch": (2, 8, "tiny-3"),
+    "a last batch of one sample": (3, 2, "tiny-3"),
+    "one sample": (1, 8, "tiny-cnn"),
+}
+
+
+@pytest.mark.parametrize("case", SMALL_CLIENTS)
+def test_small_clients_are_trained_on_all_they_have(case: str, method: str, small_spec: SpecMaker) -> None:
+    """No batch is dropped, and batch norm never sees a single sample."""
+    size, batch, family = SMALL_CLIENTS[case]
+    spec = small_spec(
+        method,
+        partition={"name": "balanced", "classes_per_client": 1, "local_size": size},
+        training={"epochs": 1, "batch_size": batch, "lr": 0.05},
+        models={"family": family},
+        rounds=2,
+    )
+    for record in records_of(spec)[1:]:
+        assert record.loss is not None
+        assert record.loss > 0
+        assert record.client_flops > 0
 
 
 def test_every_parameter_has_a_default_and_a_description(method: str) -> None:
