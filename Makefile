@@ -43,8 +43,9 @@ cluster: dev ## Play three hosts, cut one off, restart another (minutes; Linux, 
 	@[ "$$(id -u)" = 0 ] || { echo "make cluster makes network namespaces, which needs root: sudo make cluster"; exit 1; }
 	@$(PYTEST) -m cluster tests/chaos $(ARGS)
 
-bench: dev browser ## Measure speed: the engine as ratios, the dashboard in milliseconds
+bench: dev browser ## Measure speed: engine and queue as ratios, the dashboard in milliseconds
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/bench_engine.py $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python scripts/bench_queue.py
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/bench_dashboard.py
 
 screenshots: dev browser ## Take the pictures of the documentation anew

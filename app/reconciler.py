@@ -65,7 +65,7 @@ class Reconciler:
             cancelled = experiments.expire_cancelling(session, CANCEL_SECONDS, lease)
             failed = experiments.fail_hopeless(session, lease)
             settled = experiments.settle_orphans(session, lease)
-            artifacts.fail_hopeless(session)
+            artifacts.fail_hopeless(session, lease)
         for experiment in cancelled:
             log.info("experiment %s: cancelled without its worker", experiment)
         for experiment in failed:
@@ -84,7 +84,8 @@ class Reconciler:
 
     def _hint(self) -> int:
         with self._database.read() as session:
-            due = experiments.due(session, self._settings.lease_seconds) + artifacts.due(session)
+            lease = self._settings.lease_seconds
+            due = experiments.due(session, lease) + artifacts.due(session, lease)
             slots = workers.live_slots(session, 3 * self._settings.heartbeat_seconds)
         if not due:
             return 0
@@ -144,3 +145,5 @@ class Reconciler:
                 log.warning("the store is out of reach, trying again: %s", str(error).splitlines()[0])
             except OSError as error:
                 log.warning("the storage is out of reach, trying again: %s", error)
+            except Exception:  # whatever it is: without this thread nobody repairs anything until the morning
+                log.exception("the reconciler goes on after an error")

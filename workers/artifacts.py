@@ -18,6 +18,7 @@ from app.store.database import Database
 from app.store.experiments import Claim
 from workers.drain import Drain
 from workers.files import checkpoint_files
+from workers.patience import first_line, write
 
 if TYPE_CHECKING:
     from engine.artifacts import File
@@ -77,19 +78,17 @@ class ArtifactJob:
         watcher.start()
         try:
             files = [self._store(file) for file in self._make()]
-            with self._database.write() as session:
-                kept = artifacts.finish(session, claim, files)
+            kept = write(self._database, lambda session: artifacts.finish(session, claim, files))
             log.info("artifact %s: %s", claim.artifact, "ready" if kept else "made by another worker")
         except (Interrupted, KeyboardInterrupt) as stop:
-            with self._database.write() as session:
-                artifacts.release(session, claim)
+            write(self._database, lambda session: artifacts.release(session, claim))
             log.info("artifact %s given back", claim.artifact)
             if isinstance(stop, KeyboardInterrupt):
                 raise
         except Exception as error:
             log.exception("artifact %s failed", claim.artifact)
-            with self._database.write() as session:
-                artifacts.fail(session, claim, f"{type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}"
+            write(self._database, lambda session: artifacts.fail(session, claim, reason))
         finally:
             self._done.set()
             watcher.join(timeout=10)
@@ -156,4 +155,4 @@ class ArtifactJob:
                     if not artifacts.renew(session, self._claim, self._settings.lease_seconds):
                         self._stopping = True
             except DBAPIError as error:
-                log.warning("cannot look at the store: %s", str(error.orig).splitlines()[0])
+                log.warning("cannot look at the store: %s", first_line(error))

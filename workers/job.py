@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError
+from sqlmodel import Session
 
 from app import disk
 from app.config import Settings
@@ -26,6 +27,7 @@ from workers.artifacts import make_wanted, order_artifacts, weights_finder
 from workers.drain import Drain
 from workers.files import checkpoint_files
 from workers.log_lines import LogLines
+from workers.patience import first_line, passes, read, write
 from workers.pulse import Pulse
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ LOOK_SECONDS = 0.5
 LOG_SECONDS = 2.0
 JOBS_A_PROCESS, PROCESS_SECONDS = 20, 600.0
 """How much one process may do before a fresh one takes over: importing torch costs seconds, old processes grow."""
+NO_MEMORY = ("out of memory", "outofmemory", "allocate memory", "not enough memory", "bad_alloc")
+"""How CUDA, torch's allocator for the CPU and C++ say it."""
 SLOTS_VARIABLE = "FEDARENA_WORKER_SLOTS"
 """Set by the worker for its children: how many of them share the cores."""
 
@@ -56,9 +60,9 @@ def run_next(settings: Settings, owner: str) -> str | None:
         make_wanted(settings, database, owner)  # short, so it never waits behind an experiment that is due
         with database.write() as session:
             claim = experiments.claim(session, owner, settings.lease_seconds)
-        if claim is None:
-            return None
-        with database.read() as session:
+            if claim is None:
+                log.debug("nothing is due")
+                return None
             busy = experiments.running(session, owner) + experiments.due(session, settings.lease_seconds)
         Job(settings, database, claim, threads=threads_of_a_slot(settings, busy)).run()
         make_wanted(settings, database, owner)
@@ -240,8 +244,7 @@ class Job:
         """The stop rule will end it with this round, whose state should then be on disk."""
         if not self._claim.has_stop_rule:
             return False
-        with self._database.read() as session:
-            return rounds.would_stop(session, self._claim, record)
+        return read(self._database, lambda session: rounds.would_stop(session, self._claim, record))
 
     def _hand_in(self, record: Any, checkpoint: tuple[str, str] | None) -> Verdict:
         """Store the round with the checkpoint behind it."""
@@ -275,8 +278,8 @@ class Job:
 
     def _fail(self, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
-        if isinstance(error, MemoryError) or "out of memory" in reason.lower() or "OutOfMemory" in reason:
-            reason += "; try a smaller batch_size, smaller models, or clients one by one instead of stacked"
+        if isinstance(error, MemoryError) or any(sign in reason.lower() for sign in NO_MEMORY):
+            reason += "; try a smaller batch_size, smaller models, or clients one by one (FEDARENA_STACKED=off)"
         detail = "".join(traceback.format_exception(error))
         log.error("experiment %s failed: %s", self._claim.experiment, reason)
         self._write(lambda session: experiments.fail(session, self._claim, reason, detail))
@@ -288,22 +291,11 @@ class Job:
         disk.Ballast(self._settings).give_up()
         self._write(lambda session: experiments.hold(session, self._claim, reason), although_full=True)
 
-    def _write(self, work: Callable[[Any], Result], *, although_full: bool = False) -> Result:
-        """One transaction, tried again while the database is locked or restarting.
+    def _write(self, work: Callable[[Session], Result], *, although_full: bool = False) -> Result:
+        def helps(error: DBAPIError) -> bool:
+            return passes(error) or (although_full and disk.is_full(error))
 
-        Safe to repeat: if the first commit did arrive, the second finds the round stored, or the claim gone.
-        """
-        wait = 0.1
-        while True:
-            try:
-                with self._database.write() as session:
-                    return work(session)
-            except DBAPIError as error:
-                if not passes(error) and not (although_full and disk.is_full(error)):
-                    raise
-                log.warning("the store is busy, trying again: %s", str(error.orig).splitlines()[0])
-                time.sleep(wait)
-                wait = min(2 * wait, 5.0)
+        return write(self._database, work, helps)
 
     def _watch(self) -> None:
         renewed = logged = time.monotonic()
@@ -319,7 +311,7 @@ class Job:
                     with self._database.read() as session:
                         standing = experiments.standing(session, self._claim)
             except DBAPIError as error:
-                log.warning("cannot look at the store: %s", str(error.orig).splitlines()[0])
+                log.warning("cannot look at the store: %s", first_line(error))
                 continue
             if standing is None:
                 self._lost = True
@@ -386,14 +378,3 @@ def _device_memory() -> tuple[int, int] | None:
         return None
     free, total = torch.cuda.mem_get_info()
     return int(free), int(total)
-
-
-def passes(error: DBAPIError) -> bool:
-    """Waiting helps: the database is locked, restarting, or the connection was cut."""
-    if error.connection_invalidated:
-        return True
-    text = str(error.orig).lower()
-    return any(
-        sign in text
-        for sign in ("locked", "busy", "timeout", "connection", "starting up", "shutting down", "deadlock", "terminat")
-    )

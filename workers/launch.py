@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from celery import signals
 from celery.platforms import SecurityWarning
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
+from sqlmodel import Session
 
 from app import disk
 from app.config import Settings
@@ -24,7 +24,8 @@ from app.store.database import Database
 from app.store.migrate import migrate
 from workers import machine
 from workers.drain import Drain
-from workers.job import SLOTS_VARIABLE, passes
+from workers.job import SLOTS_VARIABLE
+from workers.patience import patiently, write
 from workers.watchdog import Watchdog, is_alive, sweep_pulses
 
 log = logging.getLogger(__name__)
@@ -85,24 +86,14 @@ class Presence:
         self._thread = threading.Thread(target=self._renew, name="presence", daemon=True)
 
     def start(self) -> None:
-        self._patiently(lambda: migrate(self._database))
+        # a frozen process may hold the database just now; whoever is to take over from it must not give up
+        patiently(lambda: migrate(self._database))
         sweep_pulses(self._settings)
         disk.Ballast(self._settings).make()
-        self._patiently(self._bury_the_dead)
-        self._patiently(self._register)
+        write(self._database, self._bury_the_dead)
+        write(self._database, self._register)
         self._watchdog.start()
         self._thread.start()
-
-    def _patiently(self, step: Callable[[], None]) -> None:
-        """A frozen process may hold the database just now; whoever is to take over from it must not give up."""
-        while True:
-            try:
-                return step()
-            except DBAPIError as error:
-                if not passes(error):
-                    raise
-                log.warning("the store is busy, trying again: %s", str(error.orig).splitlines()[0])
-                time.sleep(1)
 
     def due(self) -> int:
         with self._database.read() as session:
@@ -137,18 +128,17 @@ class Presence:
             "versions": machine.versions(),
         }
 
-    def _register(self) -> None:
-        with self._database.write() as session:
-            workers.register(
-                session,
-                name=self.name,
-                host=self._host,
-                pid=os.getpid(),
-                machine=machine.identity(),
-                device=self._device(),
-                slots=self._slots,
-            )
-            workers.seen(session, self.name, self.report())
+    def _register(self, session: Session) -> None:
+        workers.register(
+            session,
+            name=self.name,
+            host=self._host,
+            pid=os.getpid(),
+            machine=machine.identity(),
+            device=self._device(),
+            slots=self._slots,
+        )
+        workers.seen(session, self.name, self.report())
 
     def _device(self) -> str:
         """A guess without torch; a job corrects it when it knows better."""
@@ -166,21 +156,19 @@ class Presence:
                     continue
                 seen = time.monotonic()
                 with self._database.write() as session:
-                    known = workers.seen(session, self.name, self.report())
-                if not known:
-                    self._register()
+                    if not workers.seen(session, self.name, self.report()):
+                        self._register(session)
                 disk.Ballast(self._settings).make()
-            except SQLAlchemyError as error:
+            except (SQLAlchemyError, OSError) as error:
                 log.warning("cannot report to the store: %s", str(error).splitlines()[0])
 
-    def _bury_the_dead(self) -> None:
+    def _bury_the_dead(self, session: Session) -> None:
         """Workers of this machine whose process is gone: what they held can be claimed before the lease ends."""
         here = machine.identity()
-        with self._database.write() as session:
-            for row in workers.known(session):
-                if row.machine == here and not is_alive(row.pid):
-                    experiments.expire_leases(session, row.name)
-                    workers.remove(session, row.name)
+        for row in workers.known(session):
+            if row.machine == here and not is_alive(row.pid):
+                experiments.expire_leases(session, row.name)
+                workers.remove(session, row.name)
 
 
 def main() -> int:

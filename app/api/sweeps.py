@@ -27,6 +27,9 @@ from engine.spec import ExperimentSpec
 
 router = APIRouter(tags=["sweeps"])
 
+MOST_WAITING = 100
+"""Sweeps that have not ended."""
+
 Id = Annotated[str, Path(description="The sweep's ULID")]
 NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Errors, "description": "There is no such sweep"}}
 COST_FIELDS = ("accuracy", "scalars_up", "scalars_down", "bytes_up", "bytes_down", "client_flops", "cohort")
@@ -246,6 +249,12 @@ def _submit(use: Services, sweep: SweepSpec, key: str | None, digest: str) -> tu
     runs = [NewRun(p.cell, p.seed, p.spec.canonical(), p.fingerprint, p.reason) for p in plan.points]
 
     def store(session: Session) -> dict[str, Any]:
+        if (waiting := sweeps.waiting(session)) >= MOST_WAITING:
+            raise Refusal(
+                429,
+                f"at most {MOST_WAITING} sweeps may wait or run at once, and {waiting} do; cancel one, or submit later",
+                headers={"Retry-After": "600"},
+            )
         row = _store(session, plan, runs)
         if key is not None:
             first = sweeps.slots(session, row)[0].experiment.id

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, or_, select
 from sqlmodel import Session, col
 
-from app.store import experiments
-from app.store.clock import now, read_clock
+from app.store import claims, experiments
+from app.store.claims import USUAL_LEASE_SECONDS
+from app.store.clock import read_clock
 from app.store.ids import new_id
 from app.store.states import State
 from app.store.tables import Artifact, Experiment
@@ -94,67 +95,40 @@ def of_experiment(session: Session, experiment: str) -> list[Artifact]:
     return list(session.scalars(query))
 
 
-def _due() -> ColumnElement[bool]:
+def _due(lease_seconds: float) -> ColumnElement[bool]:
     """Wanted of an experiment that has finished, or left behind by a worker that stopped renewing its lease."""
     finished = select(col(Experiment.id)).where(col(Experiment.state) == State.FINISHED, experiments.shown())
-    orphaned = and_(
-        col(Artifact.state) == ArtifactState.RUNNING,
-        col(Artifact.lease) < now(),
-        col(Artifact.attempts) < MAX_ATTEMPTS,
-    )
+    orphaned = and_(_left_behind(lease_seconds), col(Artifact.attempts) < MAX_ATTEMPTS)
     return and_(col(Artifact.experiment).in_(finished), or_(col(Artifact.state) == ArtifactState.WANTED, orphaned))
 
 
-def due(session: Session) -> int:
+def _left_behind(lease_seconds: float) -> ColumnElement[bool]:
+    return and_(col(Artifact.state) == ArtifactState.RUNNING, claims.lease_is_over(Artifact, lease_seconds))
+
+
+def due(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) -> int:
     """How many artifacts a worker could claim now."""
-    return int(session.execute(select(func.count()).select_from(Artifact).where(_due())).scalar_one())
+    return claims.count(session, Artifact, _due(lease_seconds))
 
 
 def claim(session: Session, owner: str, lease_seconds: float) -> ArtifactClaim | None:
-    """Take the artifact that waits longest, in one statement; None when none is due."""
-    first = (
-        select(col(Artifact.id))
-        .where(_due())
-        .order_by(col(Artifact.requested_at), col(Artifact.id))
-        .limit(1)
-        .with_for_update(skip_locked=True)
-        .scalar_subquery()
-    )
-    statement = (
-        update(Artifact)
-        .where(col(Artifact.id) == first)
-        .values(
-            state=ArtifactState.RUNNING,
-            fence=Artifact.fence + 1,
-            owner=owner,
-            lease=now() + lease_seconds,
-            attempts=Artifact.attempts + 1,
-        )
-        .returning(
-            col(Artifact.id),
-            col(Artifact.kind),
-            col(Artifact.parameters),
-            col(Artifact.fence),
-            col(Artifact.experiment),
-        )
-        .execution_options(synchronize_session=False)
-    )
-    found = session.execute(statement).first()
-    if found is None:
+    """Take the artifact that waits longest; None when none is due."""
+    order = (col(Artifact.requested_at), col(Artifact.id))
+    row = claims.take(session, Artifact, _due(lease_seconds), order, owner, lease_seconds, state=ArtifactState.RUNNING)
+    if row is None:
         return None
-    source = session.get_one(Experiment, found.experiment)
-    checkpoint = (source.checkpoint, source.checkpoint_sha256)
+    source = session.get_one(Experiment, row.experiment)
     experiments.touch(session, source)
     return ArtifactClaim(
-        artifact=found.id,
-        kind=found.kind,
-        parameters=found.parameters,
-        fence=found.fence,
+        artifact=row.id,
+        kind=row.kind,
+        parameters=row.parameters,
+        fence=row.fence,
         owner=owner,
         experiment=source.id,
         spec=source.spec,
         last_round=source.next_round - 1,
-        checkpoint=None if checkpoint[0] is None or checkpoint[1] is None else (checkpoint[0], checkpoint[1]),
+        checkpoint=experiments.checkpoint_of(source),
     )
 
 
@@ -168,14 +142,7 @@ def _held(claim: ArtifactClaim) -> tuple[ColumnElement[bool], ...]:
 
 def renew(session: Session, claim: ArtifactClaim, lease_seconds: float) -> bool:
     """Prolong the lease; False: the claim is lost."""
-    statement = (
-        update(Artifact)
-        .where(*_held(claim))
-        .values(lease=now() + lease_seconds)
-        .returning(col(Artifact.id))
-        .execution_options(synchronize_session=False)
-    )
-    return session.execute(statement).first() is not None
+    return claims.renew(session, Artifact, _held(claim), lease_seconds, col(Artifact.id)) is not None
 
 
 def finish(session: Session, claim: ArtifactClaim, files: Sequence[StoredFile]) -> bool:
@@ -212,13 +179,9 @@ def release(session: Session, claim: ArtifactClaim) -> bool:
     return True
 
 
-def fail_hopeless(session: Session) -> list[str]:
+def fail_hopeless(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) -> list[str]:
     """Fail what has killed its workers too often."""
-    hopeless = (
-        col(Artifact.state) == ArtifactState.RUNNING,
-        col(Artifact.lease) < now(),
-        col(Artifact.attempts) >= MAX_ATTEMPTS,
-    )
+    hopeless = (_left_behind(lease_seconds), col(Artifact.attempts) >= MAX_ATTEMPTS)
     rows = list(session.scalars(select(Artifact).where(*hopeless).with_for_update(skip_locked=True)))
     for row in rows:
         row.fence += 1
@@ -229,8 +192,7 @@ def fail_hopeless(session: Session) -> list[str]:
 
 
 def _locked(session: Session, claim: ArtifactClaim) -> Artifact | None:
-    query = select(Artifact).where(*_held(claim)).with_for_update().execution_options(populate_existing=True)
-    return session.scalars(query).first()
+    return claims.locked(session, Artifact, *_held(claim))
 
 
 def _fill(session: Session, row: Artifact, file: StoredFile) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Text, and_, case, cast, func, insert, inspect, not_, or_, select, update
 from sqlmodel import Session, col
 
-from app.store import sequence
+from app.store import claims, sequence
+from app.store.claims import USUAL_LEASE_SECONDS
 from app.store.clock import minute_of_day, now, read_clock
 from app.store.ids import new_id
 from app.store.plan import Plan
@@ -16,7 +17,6 @@ from app.store.tables import Experiment
 
 MAX_DEATHS = 5
 """So many workers may die on an experiment without a new round before it fails."""
-USUAL_LEASE_SECONDS = 60.0
 ASKED = "asked"
 """The hold of an experiment that somebody paused by hand."""
 
@@ -136,7 +136,7 @@ def get(session: Session, experiment: str) -> Experiment | None:
 
 def locked(session: Session, experiment: str) -> Experiment | None:
     """The row, deleted or not, locked until the commit."""
-    return session.scalars(select(Experiment).where(col(Experiment.id) == experiment).with_for_update()).first()
+    return claims.locked(session, Experiment, col(Experiment.id) == experiment)
 
 
 def shown() -> ColumnElement[bool]:
@@ -230,10 +230,8 @@ def in_window() -> ColumnElement[bool]:
     )
 
 
-def lease_is_over(lease_seconds: float = USUAL_LEASE_SECONDS) -> ColumnElement[bool]:
-    """Run out, or so far ahead that nobody can have taken it: the clock was set back since."""
-    longest = 2 * max(lease_seconds, USUAL_LEASE_SECONDS)
-    return or_(col(Experiment.lease) < now(), col(Experiment.lease) > now() + longest)
+def _lease_is_over(lease_seconds: float) -> ColumnElement[bool]:
+    return claims.lease_is_over(Experiment, lease_seconds)
 
 
 def _due(lease_seconds: float) -> ColumnElement[bool]:
@@ -242,7 +240,7 @@ def _due(lease_seconds: float) -> ColumnElement[bool]:
     orphaned = and_(
         col(Experiment.state) == State.RUNNING,
         col(Experiment.pause).is_(False),
-        lease_is_over(lease_seconds),
+        _lease_is_over(lease_seconds),
         col(Experiment.deaths) < MAX_DEATHS - 1,
     )
     return and_(col(Experiment.cancel).is_(False), or_(waiting, orphaned), in_window())
@@ -250,52 +248,35 @@ def _due(lease_seconds: float) -> ColumnElement[bool]:
 
 def due(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) -> int:
     """How many experiments a worker could claim now."""
-    query = select(func.count()).select_from(Experiment).where(_due(lease_seconds))
-    return int(session.execute(query).scalar_one())
+    return claims.count(session, Experiment, _due(lease_seconds))
 
 
 def claim(session: Session, owner: str, lease_seconds: float) -> Claim | None:
-    """Take the first due experiment, in one statement; None when there is no work."""
-    first = (
-        select(col(Experiment.id))
-        .where(_due(lease_seconds))
-        .order_by(col(Experiment.priority).desc(), col(Experiment.place))
-        .limit(1)
-        .with_for_update(skip_locked=True)
-        .scalar_subquery()
+    """Take the first due experiment; None when there is no work."""
+    row = claims.take(
+        session,
+        Experiment,
+        _due(lease_seconds),
+        (col(Experiment.priority).desc(), col(Experiment.place)),
+        owner,
+        lease_seconds,
+        state=State.RUNNING,
+        deaths=col(Experiment.deaths) + case((col(Experiment.state) == State.RUNNING, 1), else_=0),
+        started_at=func.coalesce(col(Experiment.started_at), now()),
     )
-    died = case((col(Experiment.state) == State.RUNNING, 1), else_=0)
-    statement = (
-        update(Experiment)
-        .where(col(Experiment.id) == first)
-        .values(
-            state=State.RUNNING,
-            fence=Experiment.fence + 1,
-            owner=owner,
-            lease=now() + lease_seconds,
-            attempts=Experiment.attempts + 1,
-            deaths=col(Experiment.deaths) + died,
-            started_at=func.coalesce(col(Experiment.started_at), now()),
-        )
-        .returning(
-            col(Experiment.id),
-            col(Experiment.fence),
-            col(Experiment.spec),
-            col(Experiment.next_round),
-            col(Experiment.checkpoint),
-            col(Experiment.checkpoint_sha256),
-            col(Experiment.stop),
-        )
-        .execution_options(synchronize_session=False)
-    )
-    found = session.execute(statement).first()
-    if found is None:
+    if row is None:
         return None
-    _stamp(session, found.id)
-    checkpoint = None if found.checkpoint is None else (found.checkpoint, found.checkpoint_sha256)
+    _touch(session, row)
     return Claim(
-        found.id, found.fence, owner, found.spec, found.next_round, checkpoint, has_stop_rule=found.stop is not None
+        row.id, row.fence, owner, row.spec, row.next_round, checkpoint_of(row), has_stop_rule=row.stop is not None
     )
+
+
+def checkpoint_of(row: Experiment) -> tuple[str, str] | None:
+    """The newest checkpoint that counts: its manifest and checksum."""
+    if row.checkpoint is None or row.checkpoint_sha256 is None:
+        return None
+    return row.checkpoint, row.checkpoint_sha256
 
 
 @dataclass(frozen=True)
@@ -316,14 +297,8 @@ def standing(session: Session, claim: Claim) -> Standing | None:
 
 def renew(session: Session, claim: Claim, lease_seconds: float) -> Standing | None:
     """Prolong the lease; None: the claim is lost."""
-    statement = (
-        update(Experiment)
-        .where(*_held(claim))
-        .values(lease=now() + lease_seconds)
-        .returning(col(Experiment.cancel), col(Experiment.pause), in_window())
-        .execution_options(synchronize_session=False)
-    )
-    found = session.execute(statement).first()
+    looked_at = (col(Experiment.cancel), col(Experiment.pause), in_window())
+    found = claims.renew(session, Experiment, _held(claim), lease_seconds, *looked_at)
     return None if found is None else Standing(*map(bool, found))
 
 
@@ -337,8 +312,7 @@ def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
 
 def held(session: Session, claim: Claim) -> Experiment | None:
     """The row, locked until the commit, if the claim still holds."""
-    query = select(Experiment).where(*_held(claim)).with_for_update().execution_options(populate_existing=True)
-    return session.scalars(query).first()
+    return claims.locked(session, Experiment, *_held(claim))
 
 
 def begin(session: Session, claim: Claim, partition_fingerprint: str, environment: Mapping[str, Any]) -> bool:
@@ -459,7 +433,7 @@ def cancel(session: Session, experiment: str) -> Experiment | None:
 
 def expire_cancelling(session: Session, after_seconds: float, lease_seconds: float = USUAL_LEASE_SECONDS) -> list[str]:
     """Cancelled for good: the owner is dead, or did not obey in time; the new fence shuts it out."""
-    overdue = or_(lease_is_over(lease_seconds), col(Experiment.cancel_at) < now() - after_seconds)
+    overdue = or_(_lease_is_over(lease_seconds), col(Experiment.cancel_at) < now() - after_seconds)
     query = (
         select(Experiment).where(col(Experiment.state) == State.CANCELLING, overdue).with_for_update(skip_locked=True)
     )
@@ -476,7 +450,7 @@ def fail_hopeless(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) 
         select(Experiment)
         .where(
             col(Experiment.state) == State.RUNNING,
-            lease_is_over(lease_seconds),
+            _lease_is_over(lease_seconds),
             col(Experiment.deaths) >= MAX_DEATHS - 1,
         )
         .with_for_update(skip_locked=True)
@@ -499,7 +473,7 @@ def settle_orphans(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS)
         select(Experiment)
         .where(
             col(Experiment.state) == State.RUNNING,
-            lease_is_over(lease_seconds),
+            _lease_is_over(lease_seconds),
             col(Experiment.deaths) < MAX_DEATHS - 1,
             or_(col(Experiment.pause).is_(True), not_(in_window())),
         )
@@ -581,16 +555,6 @@ def _touch(session: Session, row: Experiment) -> None:
 def touch(session: Session, row: Experiment) -> None:
     """Number a change that is not a round."""
     _touch(session, row)
-
-
-def _stamp(session: Session, experiment: str) -> None:
-    number = sequence.take(session)
-    session.execute(
-        update(Experiment)
-        .where(col(Experiment.id) == experiment)
-        .values(seq=number, state_seq=number)
-        .execution_options(synchronize_session=False)
-    )
 
 
 def best_by_dataset(session: Session, algorithm: str) -> list[Experiment]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlmodel import Session, col
 
 from app.store import experiments
@@ -48,6 +48,15 @@ class Slot:
     experiment: Experiment
     own: bool
     """False: it was there before and belongs to somebody else."""
+
+
+def waiting(session: Session) -> int:
+    """How many sweeps have experiments that wait or run."""
+    open_states = [state for state in State if not state.is_finished()]
+    query = select(func.count(col(Experiment.sweep).distinct())).where(
+        col(Experiment.state).in_(open_states), experiments.shown()
+    )
+    return int(session.execute(query).scalar_one())
 
 
 def reusable(

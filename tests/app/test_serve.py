@@ -4,45 +4,24 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.client import FedArena
 from app.config import Settings
 from app.starter import SPECS
+from app.store.database import Database
+from app.store.states import State
 from engine import catalogue
 from engine.spec import ExperimentSpec
-from tests.services import ROOT, environment, fedarena, wait_until
+from tests.chaos.storm import Plan, spec_of, undisturbed_sweep
+from tests.services import ROOT, environment, fedarena, http, look, served, serving, spec_with, wait_until
+from tests.workers.processes import stored
 from workers.embedded import AlreadyServing, Supervisor
 
 pytestmark = pytest.mark.chaos
-
-
-@contextmanager
-def served(settings: Settings, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command in a session of its own, and the address it prints."""
-    process = subprocess.Popen(
-        fedarena("serve", *options),
-        env=environment(settings),
-        cwd=ROOT,
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert "FedArena is ready" in line, line
-        yield process, settings.address_file.read_text()
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 def family(pid: int) -> set[int]:
@@ -108,6 +87,68 @@ def test_nothing_survives_a_killed_serve_and_a_killed_worker_is_replaced(setting
         process.kill()
         process.wait()
         wait_until(lambda: not any_alive(pids), what="the end of all children")
+
+
+@pytest.mark.slow
+def test_a_sweep_ends_although_everything_is_stopped_and_started_twenty_times(settings: Settings) -> None:
+    """In turn politely, by SIGTERM, and by pulling the plug."""
+    settings = settings.model_copy(update={"port": 0})
+    plan = Plan(experiments=6, rounds=200, epochs=20, kills=0)
+    keys: list[str] = []
+    for number in range(21):
+        with served(settings, "--workers", "2") as (process, address), FedArena(address) as arena:
+            if not keys:
+                keys = [arena.submit(spec_with(**spec_of(number, plan)))["id"] for number in range(plan.experiments)]
+            enough = stored_rounds(arena) + 30 if number < 20 else plan.experiments * (plan.rounds + 1)
+            wait_until(
+                lambda arena=arena, enough=enough: stored_rounds(arena) >= enough, seconds=300, what="more rounds"
+            )
+            pids = family(process.pid)
+            process.send_signal((signal.SIGINT, signal.SIGTERM, signal.SIGKILL)[number % 3])
+            process.wait(timeout=120)
+            wait_until(lambda pids=pids: not any_alive(pids), what="the end of all children")
+    database = Database(settings.database)
+    assert {look(database, key).state for key in keys} == {State.FINISHED}
+    for key, expected in zip(keys, undisturbed_sweep(len(keys), plan), strict=True):
+        assert stored(database, key) == expected
+    database.close()
+
+
+def stored_rounds(arena: FedArena) -> int:
+    return sum(item["next_round"] for item in arena.experiments()["items"])
+
+
+DEADLY = """
+import os, signal
+from sqlalchemy import event
+from app.store import idempotency
+keep = idempotency.keep
+def die(session):
+    if os.path.exists(os.environ["DEADLY"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+def deadly(session, *arguments):
+    keep(session, *arguments)
+    event.listen(session, "after_commit", die)
+idempotency.keep = deadly
+"""
+"""Ends the server between the commit of a submission and its answer, as long as the file is there."""
+
+
+def test_a_submission_whose_answer_was_lost_is_there_once(settings: Settings, tmp_path: Path) -> None:
+    settings = settings.model_copy(update={"port": 0})
+    (tmp_path / "sitecustomize.py").write_text(DEADLY)
+    deadly = tmp_path / "deadly"
+    deadly.touch()
+    variables = {"DEADLY": str(deadly), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    request = {"json": spec_with(), "headers": {"Idempotency-Key": "lost"}}
+    with served(settings, "--no-worker", **variables) as (process, address), http(address) as client:
+        with pytest.raises(httpx.TransportError):
+            client.post("/api/experiments", **request)
+        assert process.wait(timeout=60) == -signal.SIGKILL
+    with serving(settings) as address, http(address) as client:
+        answer = client.post("/api/experiments", **request)
+        assert (answer.status_code, answer.headers["idempotent-replayed"]) == (201, "true")
+        assert [item["id"] for item in client.get("/api/experiments").json()["items"]] == [answer.json()["id"]]
 
 
 def worker_pid(supervisor: int) -> int | None:

@@ -1,6 +1,7 @@
 """A bounded, seeded storm of faults over real workers, broker and database, and what must be true when it is over."""
 
 import contextlib
+import multiprocessing
 import os
 import random
 import signal
@@ -8,28 +9,36 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select, text
+from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import col
 
 from app.config import Settings
-from app.store import rounds
 from app.store.database import Database
 from app.store.states import State
-from app.store.tables import Experiment, Round
+from app.store.tables import Experiment
 from engine.run import Run
 from engine.spec import ExperimentSpec
+from tests.chaos.postgres import Postgres
 from tests.services import ROOT, environment, fedarena, serving, spec_with, submit
+from tests.workers.processes import holdings
 from workers.embedded import Broker
 from workers.files import FOLDER
+from workers.pulse import Holding
 
 MOST_DEATHS = 3
 """An experiment fails after five deaths without a new round; the storm spares one that had so many."""
-LOCK_SECONDS = 3.0
+LOOK_SECONDS = 0.2
+LOCK_SECONDS = (3.0, 12.0)
+"""Shorter and longer than a connection waits for a lock."""
+FULL_SECONDS = 3.0
+FROZEN_LEASES = 2.4
+"""At most: one that is frozen wakes up when another worker has taken its experiment over."""
 ALGORITHMS: tuple[dict[str, Any], ...] = (
     {"name": "fedavg"},
     {"name": "standalone"},
@@ -46,24 +55,32 @@ class Plan:
     experiments: int
     rounds: int
     kills: int
+    epochs: int = 100
+    """How much there is to do in a round: with 100 about a tenth of a second."""
     broker_kills: int = 0
     freezes: int = 0
     locks: int = 0
     damages: int = 0
     fills: int = 0
+    cuts: int = 0
+    restarts: int = 0
     workers: int = 2
-    pace: float = 3.0
-    """Mean seconds between two faults."""
-    limit: float = 3600.0
+    limit: float = 4 * 3600.0
     """A safety net: after so many seconds the test fails with what it has."""
 
-    def faults(self, dice: random.Random) -> list[str]:
+    def faults(self, dice: random.Random) -> list[tuple[int, str]]:
+        """Each with the number of rounds that must be stored before it comes.
+
+        Counted in rounds, not in seconds: a slow machine is not hit more often for the same work.
+        """
         kinds = ("kill worker", "kill child", "kill group", "terminate")
         faults = [kinds[number % len(kinds)] for number in range(self.kills)]
         faults += ["kill broker"] * self.broker_kills + ["freeze"] * self.freezes + ["lock"] * self.locks
         faults += ["damage"] * self.damages + ["fill"] * self.fills
+        faults += ["cut connections"] * self.cuts + ["restart database"] * self.restarts
         dice.shuffle(faults)
-        return faults
+        most = int(0.95 * self.experiments * self.rounds)
+        return sorted((dice.randint(0, most), fault) for fault in faults)
 
 
 @dataclass
@@ -73,20 +90,23 @@ class Storm:
     settings: Settings
     plan: Plan
     seed: int
+    postgres: Postgres | None = None
     happened: Counter[str] = field(default_factory=Counter)
+    takeovers: int = 0
+    """How many of the frozen woke up when somebody else had their experiment."""
 
     def __post_init__(self) -> None:
         self._dice = random.Random(self.seed)
         self._database = Database(self.settings.database, checkpoints=False)
         self._workers: list[subprocess.Popen[bytes]] = []
         self._groups: set[int] = set()
-        self._thaw: list[tuple[float, int]] = []
+        self._frozen: list[tuple[float, Holding]] = []
         self._broker = Broker(self.settings)
         self._log = (self.settings.home / "workers.log").open("ab")
 
     def run(self) -> dict[str, str]:
         """Submit the experiments, and more while faults are left; wait for the last end; returns state by id."""
-        ids = [submit(self._database, **spec_of(number, self.plan)) for number in range(self.plan.experiments)]
+        ids = self._submit([], self.plan.experiments)
         faults = self.plan.faults(self._dice)
         deadline = time.monotonic() + self.plan.limit
         if not self.settings.broker_url:
@@ -94,18 +114,35 @@ class Storm:
         try:
             with serving(self.settings):
                 while faults or not self._all_ended(ids):
-                    if self._all_ended(ids):  # a quick machine: the rest of the faults needs something to hit
-                        ids.append(submit(self._database, **spec_of(len(ids), self.plan)))
+                    if self._all_ended(ids):  # the rest of the faults needs something to hit
+                        ids = self._submit(ids, 2 * self.plan.workers)
                     self._keep_workers()
                     self._let_thaw()
-                    if faults and self._happens(faults[0]):
-                        self.happened[faults.pop(0)] += 1
+                    if faults and faults[0][0] <= self._rounds() and self._happens(faults[0][1]):
+                        self.happened[faults.pop(0)[1]] += 1
                     if time.monotonic() > deadline:
-                        raise AssertionError(f"after {self.plan.limit} s: {self._states(ids)}, left: {Counter(faults)}")
-                    time.sleep(self.plan.pace * self._dice.uniform(0.5, 1.5) if faults else 0.5)
+                        raise AssertionError(f"after {self.plan.limit} s: {self._states(ids)}, left: {faults}")
+                    time.sleep(LOOK_SECONDS)
         finally:
             self._end_everything()
         return dict(zip(ids, self._states(ids), strict=True))
+
+    def _submit(self, ids: list[str], count: int) -> list[str]:
+        numbers = range(len(ids), len(ids) + count)
+        return ids + [submit(self._database, **spec_of(number, self.plan)) for number in numbers]
+
+    def report(self) -> str:
+        """What happened, in one line."""
+        log = (self.settings.home / "workers.log").read_text()
+        query = select(func.count(), func.sum(col(Experiment.attempts)), func.max(col(Experiment.attempts)))
+        [(experiments, claims, most)] = self._read(query)
+        return (
+            f"storm {self.seed}: {dict(self.happened)}; {experiments} experiments, {claims} claims, at most {most} for "
+            f"one; {self.takeovers} frozen owners woke up after a takeover; {log.count('was taken by another worker')} "
+            f"jobs noticed that they had lost their claim, {log.count(': lost at round')} by a refused round; "
+            f"{log.count('nothing is due')} superfluous hints; {log.count('goes on after round')} resumed after a "
+            f"checkpoint, {log.count('cannot be read') + log.count('does not have the checksum')} met a damaged one"
+        )
 
     # -- the faults ---------------------------------------------------------------------------------------------
 
@@ -121,6 +158,8 @@ class Storm:
             "lock": self._lock,
             "damage": self._damage,
             "fill": self._fill,
+            "cut connections": lambda: self._to_postgres(Postgres.cut_connections),
+            "restart database": lambda: self._to_postgres(Postgres.restart),
         }
         return hits[fault]()
 
@@ -150,14 +189,27 @@ class Storm:
         return self._read(query) != []
 
     def _freeze(self, _worker: int, child: int) -> None:
+        held = next((holding for holding in holdings(self.settings, self._database) if holding.pid == child), None)
+        if held is None:
+            raise ProcessLookupError
         os.kill(child, signal.SIGSTOP)
-        self._thaw.append((time.monotonic() + self.settings.lease_seconds + 3.0, child))
+        self._frozen.append((time.monotonic() + FROZEN_LEASES * self.settings.lease_seconds, held))
 
     def _let_thaw(self) -> None:
-        for entry in [entry for entry in self._thaw if entry[0] < time.monotonic()]:
-            self._thaw.remove(entry)
-            with contextlib.suppress(ProcessLookupError):  # a watchdog or another fault was quicker
-                os.kill(entry[1], signal.SIGCONT)
+        fences = dict(self._read(select(col(Experiment.id), col(Experiment.fence)))) if self._frozen else {}
+        for entry in list(self._frozen):
+            until, held = entry
+            lost = fences[held.experiment] > held.fence
+            if lost or until < time.monotonic():
+                self._frozen.remove(entry)
+                with contextlib.suppress(ProcessLookupError):  # a watchdog or another fault was quicker
+                    os.kill(held.pid, signal.SIGCONT)
+                    self.takeovers += lost
+
+    def _to_postgres(self, blow: Callable[[Postgres], None]) -> bool:
+        assert self.postgres is not None
+        blow(self.postgres)
+        return True
 
     def _kill_broker(self) -> bool:
         pid = int((self.settings.home / "broker.pid").read_text())
@@ -173,7 +225,7 @@ class Storm:
             with self._database.write() as session:
                 if not self.settings.database.startswith("sqlite"):
                     session.execute(text("LOCK TABLE experiment IN ACCESS EXCLUSIVE MODE"))
-                time.sleep(LOCK_SECONDS)
+                time.sleep(self._dice.choice(LOCK_SECONDS))
         except DBAPIError:
             return False
         return True
@@ -205,7 +257,7 @@ class Storm:
         with contextlib.suppress(OSError), ballast.open("wb") as file:  # until there is no space left
             while True:
                 file.write(bytes(1 << 20))
-        time.sleep(LOCK_SECONDS)
+        time.sleep(FULL_SECONDS)
         ballast.unlink()
         return True
 
@@ -226,9 +278,6 @@ class Storm:
             self._groups.add(worker.pid)
 
     def _end_everything(self) -> None:
-        for _, child in self._thaw:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGCONT)
         for group in self._groups:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
@@ -244,41 +293,45 @@ class Storm:
         found = dict(self._read(select(col(Experiment.id), col(Experiment.state))))
         return [found[key].value for key in ids]
 
+    def _rounds(self) -> int:
+        [(rounds,)] = self._read(select(func.sum(col(Experiment.next_round))))
+        return int(rounds)
+
     def _all_ended(self, ids: list[str]) -> bool:
         return all(State(state).is_finished() for state in self._states(ids))
 
     def _read(self, query: Any) -> list[Any]:
-        with self._database.read() as session:
-            return list(session.execute(query).all())
+        """The store may be away just now: that is one of the faults."""
+        while True:
+            try:
+                with self._database.read() as session:
+                    return list(session.execute(query).all())
+            except DBAPIError:
+                time.sleep(0.2)
 
 
 def spec_of(number: int, plan: Plan) -> dict[str, Any]:
-    """Different methods and seeds; a round takes some hundredths of a second."""
+    """Different methods and seeds."""
     return {
         "rounds": plan.rounds,
         "algorithm": ALGORITHMS[number % len(ALGORITHMS)],
         "clients": 4,
         "participation": 0.5,
+        "training": {"epochs": plan.epochs, "batch_size": 16},
         "seed": number,
     }
 
 
 def undisturbed(number: int, plan: Plan) -> list[dict[str, Any]]:
-    """The records of the same experiment, run in this process without faults."""
+    """The records of the same experiment, run without faults."""
     spec = ExperimentSpec.parse(spec_with(**spec_of(number, plan)))
-    return [record.without_times() for record in Run(spec).rounds()]
+    return [record.without_times() for record in Run(spec, threads=1).rounds()]
 
 
-def stored(database: Database, key: str) -> list[dict[str, Any]]:
-    with database.read() as session:
-        found = rounds.after(session, key)
-    return [{name: value for name, value in row.items() if name not in rounds.TIMES} for row in found]
-
-
-def fences_in_order_of_commit(database: Database, key: str) -> list[int]:
-    query = select(col(Round.fence)).where(col(Round.experiment) == key).order_by(col(Round.seq))
-    with database.read() as session:
-        return list(session.scalars(query))
+def undisturbed_sweep(count: int, plan: Plan) -> list[list[dict[str, Any]]]:
+    """All of them, two at a time in processes of their own."""
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(undisturbed, range(count), [plan] * count))
 
 
 def checkpoint_root(settings: Settings) -> Path:

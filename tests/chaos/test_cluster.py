@@ -10,8 +10,9 @@ from app.store.database import Database
 from app.store.states import State
 from app.store.tables import Experiment
 from tests.chaos.cluster import Cluster, Host, cluster, why_not
-from tests.chaos.storm import Plan, fences_in_order_of_commit, spec_of, stored, undisturbed
+from tests.chaos.storm import Plan, spec_of, undisturbed_sweep
 from tests.services import look, short_folder, submit, wait_until
+from tests.workers.processes import fences_in_order_of_commit, stored
 
 pytestmark = [
     pytest.mark.cluster,
@@ -19,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 
-PLAN = Plan(experiments=10, rounds=150, kills=0)
+PLAN = Plan(experiments=10, rounds=150, epochs=20, kills=0)
 
 
 def owned_by(database: Database, host: Host) -> str | None:
@@ -59,8 +60,8 @@ def run_with_faults(hosts: Cluster) -> None:
         if row.state is not State.FINISHED
     ]
     assert bad == []
-    for number, key in enumerate(keys):
-        assert stored(database, key) == undisturbed(number, PLAN)
+    for key, expected in zip(keys, undisturbed_sweep(len(keys), PLAN), strict=True):
+        assert stored(database, key) == expected
         fences = fences_in_order_of_commit(database, key)
         assert fences == sorted(fences)
     database.close()

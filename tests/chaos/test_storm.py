@@ -12,19 +12,22 @@ import pytest
 from app.config import Settings
 from app.store.database import Database
 from app.store.migrate import migrate
-from tests.chaos.storm import Plan, Storm, checkpoint_root, fences_in_order_of_commit, stored, undisturbed
-from tests.services import postgres_database, short_folder
+from tests.chaos.postgres import Postgres, own_postgres
+from tests.chaos.storm import Plan, Storm, checkpoint_root, undisturbed_sweep
+from tests.services import short_folder
+from tests.workers.processes import fences_in_order_of_commit, stored
 
 pytestmark = [
     pytest.mark.chaos,
     pytest.mark.skipif(sys.platform != "linux", reason="the storm finds processes in /proc"),
 ]
 
-BREEZE = Plan(experiments=4, rounds=80, kills=5, broker_kills=1, freezes=1, damages=2, pace=1.0)
-HURRICANE = Plan(
-    experiments=50, rounds=40, kills=200, broker_kills=20, freezes=10, locks=10, damages=20, fills=3, pace=2.5
+BREEZE = Plan(experiments=4, rounds=20, epochs=50, kills=5, broker_kills=1, freezes=1, damages=2)
+HURRICANE = Plan(experiments=50, rounds=40, kills=200, broker_kills=20, freezes=10, locks=10, damages=20, fills=3)
+ON_POSTGRES = Plan(
+    experiments=12, rounds=40, kills=40, broker_kills=4, freezes=4, locks=4, damages=5, cuts=20, restarts=20
 )
-ON_POSTGRES = Plan(experiments=12, rounds=40, kills=40, broker_kills=4, freezes=3, locks=4, damages=5, pace=2.5)
+THROUGH_FILES = Plan(experiments=20, rounds=25, kills=44, freezes=4, damages=5)
 
 
 @pytest.fixture
@@ -34,20 +37,22 @@ def home() -> Iterator[Path]:
 
 
 def stormy(home: Path, **changes: object) -> Settings:
-    """A lease so short that faults bite."""
-    settings = Settings(home=home, starter=False, lease_seconds=4.0, heartbeat_seconds=1.0, grace_seconds=5.0)
+    """A lease so short that freezes bite, but longer than a busy machine keeps a heartbeat waiting."""
+    settings = Settings(
+        home=home, starter=False, lease_seconds=15.0, heartbeat_seconds=3.0, grace_seconds=5.0, log_level="debug"
+    )
     return settings.model_copy(update=changes)
 
 
-def check(settings: Settings, plan: Plan, seed: int) -> None:
+def check(settings: Settings, plan: Plan, seed: int, postgres: Postgres | None = None) -> None:
     database = Database(settings.database)
     migrate(database)
-    storm = Storm(settings, plan, seed)
+    storm = Storm(settings, plan, seed, postgres)
     states = storm.run()
-    print(f"storm {seed}: {dict(storm.happened)}")
+    print(storm.report())
     assert set(states.values()) == {"finished"}
-    for number, key in enumerate(states):
-        assert stored(database, key) == undisturbed(number, plan)
+    for key, expected in zip(states, undisturbed_sweep(len(states), plan), strict=True):
+        assert stored(database, key) == expected, "a round was lost, doubled or changed"
         fences = fences_in_order_of_commit(database, key)
         assert fences == sorted(fences), "a worker that had lost its claim wrote a round"
     database.close()
@@ -74,19 +79,18 @@ def small_disk(folder: Path) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2])
 def test_a_hurricane_of_faults_changes_no_record(home: Path, seed: int) -> None:
-    settings = stormy(home)
+    settings = stormy(home, disk_low_mb=8)
     with small_disk(checkpoint_root(settings)):
         check(settings, HURRICANE, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.postgres
-def test_a_storm_over_postgresql_changes_no_record(home: Path, postgres_server: str) -> None:
-    with postgres_database(postgres_server) as url:
-        check(stormy(home, database_url=url), ON_POSTGRES, seed=3)
+def test_a_storm_over_postgresql_changes_no_record(home: Path) -> None:
+    with own_postgres() as postgres:
+        check(stormy(home, database_url=postgres.url), ON_POSTGRES, seed=3, postgres=postgres)
 
 
 @pytest.mark.slow
 def test_a_storm_with_hints_in_files_changes_no_record(home: Path) -> None:
-    plan = Plan(experiments=8, rounds=40, kills=20, freezes=2, damages=3, pace=2.5)
-    check(stormy(home, broker_url="filesystem://"), plan, seed=4)
+    check(stormy(home, broker_url="filesystem://"), THROUGH_FILES, seed=4)

@@ -3,6 +3,8 @@
 import itertools
 import json
 import os
+import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,40 @@ def test_a_damaged_file_is_noticed_and_the_checkpoint_before_is_taken(
     snapshot = Checkpoints(tmp_path).newest(spec.fingerprint())
     assert snapshot is not None
     assert snapshot.round == 1
+
+
+def damage(path: Path, dice: random.Random) -> None:
+    """One bit, half of it, or all of it."""
+    content = bytearray(path.read_bytes())
+    kind = dice.choice(["flip", "truncate", "delete"])
+    if kind == "delete":
+        path.unlink()
+    elif kind == "truncate":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("times", [10, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.chaos])])
+def test_whatever_is_damaged_a_run_goes_on_with_the_same_bits(
+    times: int, small_spec: SpecMaker, tmp_path: Path
+) -> None:
+    spec, dice = small_spec("fedper", rounds=4), random.Random(times)
+    run_until(Run(spec), Checkpoints(tmp_path / "whole"), stop_after=2)
+    expected = records_of(spec)
+    for number in range(times):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", folder)
+        damage(dice.choice(sorted(folder.iterdir())), dice)
+        checkpoints = Checkpoints(folder, writer="2")
+        snapshot = checkpoints.newest(spec.fingerprint())
+        rest = []
+        for record, _ in rounds_with_checkpoints(Run(spec, resume_from=snapshot), checkpoints, every=1):
+            rest.append(record)
+            checkpoints.prune()
+        assert same_results(rest, expected[-len(rest) :])
+        assert len(list(folder.glob("manifest-*"))) == 2, "two whole ones are kept, damaged ones are not counted"
 
 
 def test_a_manifest_is_refused_when_its_own_checksum_differs(small_spec: SpecMaker, tmp_path: Path) -> None:

@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
+from sqlmodel import col
 
 from app.config import Settings
-from app.store import rounds
+from app.store import rounds, workers
 from app.store.database import Database
 from app.store.states import State
+from app.store.tables import Round
 from engine.run import Run
 from engine.spec import ExperimentSpec
 from tests.services import ROOT, environment, fedarena, look, spec_with, state
 from workers.embedded import Broker
+from workers.pulse import Holding, read_pulses
 
 
 @pytest.fixture
@@ -53,9 +57,23 @@ def stored(database: Database, key: str) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in rounds.TIMES} for row in found]
 
 
+def fences_in_order_of_commit(database: Database, key: str) -> list[int]:
+    """Of the experiment's rounds. One that is smaller than its predecessor was written by a zombie."""
+    query = select(col(Round.fence)).where(col(Round.experiment) == key).order_by(col(Round.seq))
+    with database.read() as session:
+        return list(session.scalars(query))
+
+
 def has_rounds(database: Database, key: str, count: int = 5) -> bool:
     row = look(database, key)
     return row.next_round >= count and row.state is State.RUNNING
+
+
+def holdings(settings: Settings, database: Database) -> list[Holding]:
+    """What the children of all workers of this home say that they work on."""
+    with database.read() as session:
+        names = [row.name for row in workers.known(session)]
+    return [holding for name in names for holding, _ in read_pulses(settings, name).values()]
 
 
 def ended(database: Database, *keys: str) -> bool:

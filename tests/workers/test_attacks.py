@@ -1,13 +1,17 @@
 """Attacks on real workers with the real broker: nothing is lost, nothing doubled, no number differs."""
 
 import os
+import random
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -19,24 +23,32 @@ from app.config import Settings
 from app.queue import Queue
 from app.reconciler import Reconciler
 from app.store import experiments, logs, steering, workers
-from app.store.database import Database
+from app.store.database import Database, sqlite_module
 from app.store.migrate import migrate
+from app.store.plan import Plan, StopRule
 from app.store.states import State
-from tests.services import look, serving, short_folder, spec_with, state, submit, wait_until
-from tests.workers.processes import ended, has_rounds, stored, undisturbed, worker
+from engine.spec import ExperimentSpec
+from tests.services import (
+    cut_connections,
+    http,
+    look,
+    postgres_admin,
+    serving,
+    short_folder,
+    spec_with,
+    state,
+    submit,
+    wait_until,
+)
+from tests.workers.processes import ended, fences_in_order_of_commit, has_rounds, holdings, stored, undisturbed, worker
 from workers.embedded import Broker
 from workers.job import run_next
-from workers.pulse import Holding, read_pulses
+from workers.pulse import Holding
+from workers.watchdog import is_alive
 
 pytestmark = pytest.mark.chaos
 
 LONG = {"rounds": 150}
-
-
-def holdings(settings: Settings, database: Database) -> list[Holding]:
-    with database.read() as session:
-        names = [row.name for row in workers.known(session)]
-    return [holding for name in names for holding, _ in read_pulses(settings, name).values()]
 
 
 def test_a_frozen_child_is_killed_and_its_experiment_goes_on_before_the_lease_ends(
@@ -54,35 +66,74 @@ def test_a_frozen_child_is_killed_and_its_experiment_goes_on_before_the_lease_en
     assert stored(sqlite_database, key) == undisturbed(**LONG)
 
 
-def freeze(group: int, database: Database) -> None:
-    """At a moment when nobody in the group holds the store: that is another attack, which a watchdog ends."""
+def freeze(send: Callable[[int], None], database: Database) -> None:
+    """At a moment when the frozen do not hold the store: that is another attack, which a watchdog ends."""
     while True:
-        os.killpg(group, signal.SIGSTOP)
+        send(signal.SIGSTOP)
         try:
             with database.write() as session:
                 session.execute(text("UPDATE counter SET value = value"))
             return
         except OperationalError:
-            os.killpg(group, signal.SIGCONT)
+            send(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_a_zombie_that_wakes_after_a_takeover_writes_nothing(
-    with_broker: Settings, sqlite_database: Database, times: int
-) -> None:
-    for _ in range(times):
-        key = submit(sqlite_database, **LONG)
-        with serving(with_broker), worker(with_broker) as zombie:
-            wait_until(lambda key=key: has_rounds(sqlite_database, key), what="the first rounds")
-            freeze(zombie.pid, sqlite_database)
-            fence = look(sqlite_database, key).fence
-            with worker(with_broker):
-                wait_until(lambda key=key, fence=fence: look(sqlite_database, key).fence > fence, what="the takeover")
-                os.killpg(zombie.pid, signal.SIGCONT)
-                wait_until(lambda key=key: ended(sqlite_database, key), seconds=120, what="the end")
-        row = look(sqlite_database, key)
-        assert (row.state, row.attempts, row.bit_identical) == (State.FINISHED, 2, True)
-        assert stored(sqlite_database, key) == undisturbed(**LONG)
+def test_a_zombie_that_wakes_after_a_takeover_writes_nothing(with_broker: Settings, sqlite_database: Database) -> None:
+    key = submit(sqlite_database, **LONG)
+    with serving(with_broker), worker(with_broker) as zombie:
+        wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
+        freeze(partial(os.killpg, zombie.pid), sqlite_database)
+        fence = look(sqlite_database, key).fence
+        with worker(with_broker):
+            wait_until(lambda: look(sqlite_database, key).fence > fence, what="the takeover")
+            os.killpg(zombie.pid, signal.SIGCONT)
+            wait_until(lambda: ended(sqlite_database, key), seconds=120, what="the end")
+    row = look(sqlite_database, key)
+    assert (row.state, row.attempts, row.bit_identical) == (State.FINISHED, 2, True)
+    assert stored(sqlite_database, key) == undisturbed(**LONG)
+
+
+@pytest.mark.slow
+def test_fifty_zombies_in_a_row_write_nothing(with_broker: Settings, sqlite_database: Database) -> None:
+    """Two workers; whoever has the experiment is frozen until the other one has it and has stored a round."""
+    settings = with_broker.model_copy(update={"lease_seconds": 5.0, "heartbeat_seconds": 1.0})
+    key = submit(sqlite_database, rounds=100_000)
+    with serving(settings) as address, worker(settings), worker(settings), FedArena(address) as arena:
+        for _ in range(50):
+            own = wait_until(lambda: holder(settings, sqlite_database, key), seconds=300, what="a round by its owner")
+            freeze(partial(os.kill, own.pid), sqlite_database)
+            wait_until(lambda fence=own.fence: look(sqlite_database, key).fence > fence, seconds=300, what="a takeover")
+            os.kill(own.pid, signal.SIGCONT)
+        wait_until(lambda: holder(settings, sqlite_database, key), seconds=300, what="a round by the last owner")
+        arena.cancel(key)
+        wait_until(lambda: ended(sqlite_database, key), seconds=120, what="the end")
+    fences = fences_in_order_of_commit(sqlite_database, key)
+    assert fences == sorted(fences), "a worker that had lost its claim wrote a round"
+    assert len(set(fences)) >= 51
+    found = stored(sqlite_database, key)
+    assert found == undisturbed(rounds=len(found) - 1)
+
+
+def holder(settings: Settings, database: Database, key: str) -> Holding | None:
+    """The process that has the experiment, once it has stored a round."""
+    fence = look(database, key).fence
+    if fence not in fences_in_order_of_commit(database, key)[-1:]:
+        return None
+    return next((holding for holding in holdings(settings, database) if holding.fence == fence), None)
+
+
+def test_a_child_without_its_worker_gives_its_experiment_back(with_broker: Settings, sqlite_database: Database) -> None:
+    settings = with_broker.model_copy(update={"lease_seconds": 600.0})
+    key = submit(sqlite_database, rounds=100_000)
+    with worker(settings) as main:
+        wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
+        [orphan] = holdings(settings, sqlite_database)
+        os.kill(main.pid, signal.SIGKILL)  # the worker alone, as the kernel does when memory is short
+        main.wait()
+        wait_until(lambda: state(sqlite_database, key) is State.QUEUED, what="giving back")
+        wait_until(lambda: not is_alive(orphan.pid), what="the end of the child")
+    row = look(sqlite_database, key)
+    assert (row.owner, row.deaths, len(stored(sqlite_database, key))) == (None, 0, row.next_round)
 
 
 def test_superfluous_hints_change_nothing(with_broker: Settings, sqlite_database: Database) -> None:
@@ -97,21 +148,62 @@ def test_superfluous_hints_change_nothing(with_broker: Settings, sqlite_database
         assert stored(sqlite_database, key) == undisturbed()
 
 
+@pytest.mark.parametrize(
+    ("count", "away"), [(5, 0.0), pytest.param(30, 600.0, marks=pytest.mark.slow)], ids=["shortly", "ten minutes"]
+)
 def test_experiments_submitted_while_the_broker_is_away_run_when_it_is_back(
-    with_broker: Settings, sqlite_database: Database
+    with_broker: Settings, sqlite_database: Database, count: int, away: float
 ) -> None:
     broker = Broker(with_broker)
     with serving(with_broker) as address, worker(with_broker, "--slots", "2"), FedArena(address) as arena:
         wait_until(lambda: workers_seen(sqlite_database), what="the worker")
         broker.stop()  # all hints are gone with it
-        keys = [arena.submit(spec_with(name=f"n{number}"))["id"] for number in range(5)]
+        keys = [arena.submit(spec_with(name=f"n{number}"))["id"] for number in range(count)]
         assert {arena.experiment(key)["state"] for key in keys} == {"queued"}
+        time.sleep(away)
         broker.start()
         try:
             wait_until(lambda: ended(sqlite_database, *keys), seconds=120, what="the end")
         finally:
             broker.stop()
     assert {state(sqlite_database, key) for key in keys} == {State.FINISHED}
+
+
+@pytest.mark.slow
+def test_thirty_experiments_run_although_the_broker_forgot_every_hint(
+    with_broker: Settings, sqlite_database: Database
+) -> None:
+    queue = Queue(with_broker)
+    with serving(with_broker) as address, FedArena(address) as arena:
+        keys = [arena.submit(spec_with(name=f"n{number}"))["id"] for number in range(30)]
+        wait_until(queue.outstanding, what="hints")
+        with worker(with_broker, "--slots", "2") as process:
+            wait_until(lambda: workers_seen(sqlite_database), what="the worker")
+            os.killpg(process.pid, signal.SIGSTOP)  # it takes no hint meanwhile
+            queue.celery.control.purge()
+            assert queue.outstanding() == 0
+            os.killpg(process.pid, signal.SIGCONT)
+            wait_until(lambda: ended(sqlite_database, *keys), seconds=120, what="the end")
+    queue.close()
+    assert {state(sqlite_database, key) for key in keys} == {State.FINISHED}
+
+
+@pytest.mark.slow
+def test_a_store_locked_for_twenty_seconds_fails_nothing(with_broker: Settings, sqlite_database: Database) -> None:
+    key = submit(sqlite_database, **LONG)
+    with serving(with_broker) as address, worker(with_broker), http(address) as client:
+        wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
+        outsider = sqlite_module().connect(str(sqlite_database.path), timeout=60, isolation_level=None)
+        outsider.execute("BEGIN EXCLUSIVE")
+        answers = set()
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            answers.add(client.post("/api/experiments", json=spec_with()).status_code)
+        outsider.execute("ROLLBACK")
+        outsider.close()
+        assert answers == {503}
+        wait_until(lambda: ended(sqlite_database, key), seconds=120, what="the end")
+    assert stored(sqlite_database, key) == undisturbed(**LONG)
 
 
 def workers_seen(database: Database) -> int:
@@ -184,8 +276,12 @@ def small_disk(megabytes: int) -> Iterator[Path]:
             subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_disk_that_fills_up_pauses_the_experiment_and_room_lets_it_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_disk_that_fills_up_pauses_the_experiment_and_room_lets_it_go_on(
+    monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
     monkeypatch.setattr(disk, "BALLAST_BYTES", 2_000_000)
+    dice = random.Random(times)
     with small_disk(24) as home:
         settings = Settings(
             home=home, starter=False, threads=1, checkpoint_every=1, disk_low_mb=0, disk_low_percent=0, lease_seconds=5
@@ -193,39 +289,75 @@ def test_a_disk_that_fills_up_pauses_the_experiment_and_room_lets_it_go_on(monke
         settings.prepare_home()
         database = Database(settings.database)
         migrate(database)
-        assert disk.Ballast(settings).make()
-        key = submit(database, rounds=40)
-        filler = home / "filler"
-        with filler.open("wb") as file:
-            file.write(b"x" * max(0, shutil.disk_usage(home).free - 400_000))
-        run_next(settings, "worker-1")
-        row = look(database, key)
-        assert row.state is State.PAUSED
-        assert (row.hold or "").startswith(disk.HOLD)
-        assert not disk.Ballast(settings).path.exists()
-        with database.engine.connect() as connection:
-            assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
-        assert len(stored(database, key)) == row.next_round
-        filler.unlink()
-        queue = Queue(settings)
-        Reconciler(settings, database, queue).tick()
-        queue.close()
-        assert state(database, key) is State.QUEUED
-        run_next(settings, "worker-2")
-        assert look(database, key).state is State.FINISHED
-        assert stored(database, key) == undisturbed(rounds=40)
+        expected = undisturbed(rounds=40)
+        for _ in range(times):
+            fill_up_and_go_on(settings, database, dice.randrange(100_000, 400_000), expected)
         database.close()
+
+
+def fill_up_and_go_on(settings: Settings, database: Database, left: int, expected: list[dict[str, Any]]) -> None:
+    """`left`: bytes of room when the experiment starts."""
+    disk.Ballast(settings).make()
+    assert disk.Ballast(settings).path.exists()
+    key = submit(database, rounds=40)
+    filler = settings.home / "filler"
+    with filler.open("wb") as file:
+        file.write(b"x" * max(0, shutil.disk_usage(settings.home).free - left))
+    run_next(settings, "worker-1")
+    row = look(database, key)
+    assert row.state is State.PAUSED
+    assert (row.hold or "").startswith(disk.HOLD)
+    assert not disk.Ballast(settings).path.exists()
+    with database.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+    assert stored(database, key) == expected[: row.next_round]
+    filler.unlink()
+    queue = Queue(settings)
+    reconciler = Reconciler(settings, database, queue)
+    reconciler.tick()
+    reconciler.stop()
+    queue.close()
+    assert state(database, key) is State.QUEUED
+    run_next(settings, "worker-2")
+    assert look(database, key).state is State.FINISHED
+    assert stored(database, key) == expected
 
 
 @pytest.mark.slow
 def test_a_hundred_cancels_at_any_moment_end_cancelled(with_broker: Settings, sqlite_database: Database) -> None:
+    seconds: dict[str, list[float]] = {"cancelled": [], "cancelling": []}
     with serving(with_broker) as address, worker(with_broker, "--slots", "2"), FedArena(address) as arena:
         for number in range(100):
             key = arena.submit(spec_with(rounds=100_000, name=f"n{number}"))["id"]
             time.sleep(0.05 * (number % 37))
-            arena.cancel(key)
+            answer = arena.cancel(key)["state"]
+            asked = time.monotonic()
             wait_until(lambda key=key: ended(sqlite_database, key), seconds=30, what="the cancel")
+            seconds[answer].append(time.monotonic() - asked)
             assert state(sqlite_database, key) is State.CANCELLED
+    for answer, measured in seconds.items():
+        print(f"answered {answer}: {len(measured)}, ended after at most {max(measured, default=0):.2f} s")
+
+
+def test_a_job_outlives_cut_connections_to_postgresql(settings: Settings, postgres_store: str) -> None:
+    """Also one whose stop rule reads the store after every round."""
+    settings = settings.model_copy(update={"database_url": postgres_store, "threads": 1, "heartbeat_seconds": 0.5})
+    database = Database(postgres_store)
+    spec, plan = ExperimentSpec.parse(spec_with(**LONG)), Plan(stop=StopRule(target=1.0, patience=1000))
+    with database.write() as session:
+        key = experiments.submit(session, spec.canonical(), spec.fingerprint(), plan).id
+    job = threading.Thread(target=run_next, args=(settings, "worker-1"))
+    job.start()
+    for number in range(3):
+        wait_until(lambda number=number: look(database, key).next_round > 20 * number, what="rounds")
+        with postgres_admin(postgres_store) as connection:
+            cut_connections(connection)
+    job.join(timeout=120)
+    row = look(database, key)
+    assert (row.state, row.attempts) == (State.FINISHED, 1)
+    found = stored(database, key)
+    assert found == undisturbed(**LONG)[: len(found)]
+    database.close()
 
 
 def test_pause_and_resume_reach_a_real_worker(with_broker: Settings, sqlite_database: Database) -> None:

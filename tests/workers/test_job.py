@@ -25,6 +25,8 @@ from engine.checkpoint import LocalFiles
 from engine.run import Run
 from engine.spec import ExperimentSpec
 from tests.services import claim, look, spec_with, state, submit, wait_until
+from tests.workers import failpoints
+from tests.workers.processes import stored, undisturbed
 from workers.drain import Drain
 from workers.job import Job, Leaving, run_due, run_next, threads_of_a_slot
 
@@ -38,17 +40,6 @@ def quick(settings: Settings) -> Settings:
 
 def checkpoints_of(settings: Settings, experiment: str) -> Path:
     return Path(settings.storage) / "checkpoints" / experiment
-
-
-def undisturbed(**changes: Any) -> list[dict[str, Any]]:
-    spec = ExperimentSpec.parse(spec_with(**changes))
-    return [record.without_times() for record in Run(spec).rounds()]
-
-
-def stored(database: Database, key: str) -> list[dict[str, Any]]:
-    with database.read() as session:
-        found = rounds.after(session, key)
-    return [{name: value for name, value in row.items() if name not in rounds.TIMES} for row in found]
 
 
 @pytest.fixture
@@ -324,6 +315,20 @@ def test_too_little_memory_fails_this_experiment_alone_with_advice(
     assert "smaller batch_size" in (row.error_reason or "")
     run_next(quick, "worker-1")
     assert state(sqlite_database, other) is State.FINISHED
+
+
+def test_what_does_not_fit_into_memory_fails_alone(quick: Settings, sqlite_database: Database) -> None:
+    large = {"name": "synthetic", "classes": 4, "samples_per_class": 500, "channels": 3, "size": 32}
+    key = submit(sqlite_database, dataset=large, models={"family": "cnn-5"}, training={"epochs": 1, "batch_size": 1024})
+    other = submit(sqlite_database)
+    process = failpoints.start(failpoints.run_with_little_memory, quick, "worker-1", 80)
+    process.join()
+    row = look(sqlite_database, key)
+    assert (process.exitcode, row.state, row.attempts) == (0, State.FAILED, 1)
+    assert "allocate memory" in (row.error_reason or "")
+    assert "smaller batch_size" in (row.error_reason or "")
+    assert "FEDARENA_STACKED=off" in (row.error_reason or "")
+    assert run_next(quick, "worker-1") == other
 
 
 def raising(error: Exception) -> Callable[..., Any]:

@@ -113,12 +113,15 @@ def test_the_same_key_and_body_make_one_experiment(client: httpx.Client) -> None
     assert count(client) == before
 
 
-def test_requests_with_one_key_at_the_same_time_make_one_experiment(address: str, client: httpx.Client) -> None:
-    before = count(client)
-    with ThreadPoolExecutor(8) as pool:
+@pytest.mark.parametrize("times", [16, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.chaos])])
+def test_requests_with_one_key_at_the_same_time_make_one_experiment(
+    address: str, client: httpx.Client, times: int
+) -> None:
+    before, headers = count(client), {"Idempotency-Key": f"race-{times}"}
+    with ThreadPoolExecutor(times) as pool:
         jobs = [
-            pool.submit(httpx.post, f"{address}/api/experiments", json=SPEC, headers={"Idempotency-Key": "race"})
-            for _ in range(16)
+            pool.submit(httpx.post, f"{address}/api/experiments", json=SPEC, headers=headers, timeout=60)
+            for _ in range(times)
         ]
         answers = [job.result() for job in jobs]
     assert {answer.status_code for answer in answers} == {201}

@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 
+from app.api import sweeps
 from app.store.database import Database
 from tests.app.store.test_sweeps import run_all
 from tests.services import SPEC
@@ -149,3 +151,15 @@ def test_a_webhook_is_refused_while_they_are_switched_off(client: httpx.Client) 
     assert "FEDARENA_WEBHOOKS=true" in errors(client.post("/api/sweeps", json=body))["webhook.url"]
     checked = client.post("/api/sweeps/check", json=body).json()
     assert (checked["ok"], checked["refused"][0]["field"]) == (False, "webhook.url")
+
+
+def test_so_many_sweeps_may_wait_and_no_more(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = {"Idempotency-Key": "waiting"}
+    first = posted(client, document("waiting"), headers=key)
+    monkeypatch.setattr(sweeps, "MOST_WAITING", 1)
+    before = len(client.get("/api/experiments", params={"limit": 500}).json()["items"])
+    answer = client.post("/api/sweeps", json=document("one too many"))
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "600")
+    assert "at most 1 sweeps may wait or run" in answer.json()["errors"][0]["message"]
+    assert len(client.get("/api/experiments", params={"limit": 500}).json()["items"]) == before
+    assert posted(client, document("waiting"), headers=key)["id"] == first["id"], "it is there already"

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import random
 import signal
 import subprocess
 import sys
@@ -211,49 +212,74 @@ def rows_of(store: Database) -> tuple[int, str]:
         return count, session.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
 
 
-@pytest.mark.parametrize("rows", [1000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.chaos])])
-def test_an_old_store_with_many_rows_is_migrated_without_loss(home: Path, rows: int) -> None:
-    store = old_store(f"sqlite:///{home / 'old.db'}", rows)
+LONG = [pytest.mark.slow, pytest.mark.chaos]
+
+
+def migrated_without_loss(url: str, rows: int) -> None:
+    store = old_store(url, rows)
     migrate(store)
     assert rows_of(store) == (rows, "0002")
     store.close()
 
 
+@pytest.mark.parametrize("rows", [1000, pytest.param(100_000, marks=LONG)])
+def test_an_old_store_with_many_rows_is_migrated_without_loss(home: Path, rows: int) -> None:
+    migrated_without_loss(f"sqlite:///{home / 'old.db'}", rows)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("rows", [1000, pytest.param(100_000, marks=LONG)])
+def test_an_old_store_with_many_rows_is_migrated_without_loss_on_postgresql(postgres_server: str, rows: int) -> None:
+    with postgres_database(postgres_server) as url:
+        migrated_without_loss(url, rows)
+
+
 KILLED = """
 import os, signal, sys
-from alembic import op
+from sqlalchemy import Engine, event
 from app.store.database import Database
 from app.store.migrate import migrate
-create = op.create_table
-def deadly(name, *arguments, **options):
-    if name == sys.argv[2]:
+left = int(sys.argv[2])
+@event.listens_for(Engine, "before_cursor_execute")
+def count(*_):
+    global left
+    left -= 1
+    if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    return create(name, *arguments, **options)
-op.create_table = deadly
 migrate(Database(sys.argv[1]))
+print(int(sys.argv[2]) - left)
 """
+"""Dies before the so-manieth statement; with a large number it tells how many there are."""
 
 
-def killed_half_way(url: str) -> None:
-    store = old_store(url, 100)
-    store.close()
-    for table_name in ("sweep", "artifact", "log_line"):
-        done = subprocess.run([sys.executable, "-c", KILLED, url, table_name], cwd=ROOT, check=False)
-        assert done.returncode == -signal.SIGKILL
+def migration(url: str, statement: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", KILLED, url, str(statement)]
+    return subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True)
+
+
+def killed_half_way(url: str, times: int) -> None:
+    old_store(url, 100).close()
+    dice, last = random.Random(times), 20
+    for _ in range(times):
+        killed = migration(url, dice.randint(1, last))
+        assert killed.returncode == -signal.SIGKILL
         store = Database(url)
         assert rows_of(store) == (100, "0001"), "nothing of it counts"
         store.close()
+    done = migration(url, 10_000)
+    assert int(done.stdout) > last, "the last statement comes later than all of these"
     store = Database(url)
-    migrate(store)
     assert rows_of(store) == (100, "0002")
     store.close()
 
 
-def test_a_migration_killed_half_way_is_done_anew(home: Path) -> None:
-    killed_half_way(f"sqlite:///{home / 'old.db'}")
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=LONG)])
+def test_a_migration_killed_half_way_is_done_anew(home: Path, times: int) -> None:
+    killed_half_way(f"sqlite:///{home / 'old.db'}", times)
 
 
 @pytest.mark.postgres
-def test_a_migration_killed_half_way_is_done_anew_on_postgresql(postgres_server: str) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=LONG)])
+def test_a_migration_killed_half_way_is_done_anew_on_postgresql(postgres_server: str, times: int) -> None:
     with postgres_database(postgres_server) as url:
-        killed_half_way(url)
+        killed_half_way(url, times)

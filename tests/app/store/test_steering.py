@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlmodel import col
 
-from app.store import experiments, idempotency, leases, logs, rounds, steering, workers
+from app.store import artifacts, experiments, idempotency, leases, logs, rounds, steering, workers
 from app.store.database import Database
 from app.store.experiments import AlreadyFinished, Claim, NotNow
 from app.store.logs import KEEP_LINES, Line
@@ -296,6 +296,24 @@ class TestAClockThatJumps:
         assert successor.fence == dead.fence + 1
         with store.write() as session:
             assert rounds.commit_round(session, dead, record(0), 60) is Verdict.LOST
+
+    def test_set_back_it_does_not_hold_a_dead_workers_artifact(self, store: Database, times: list[float]) -> None:
+        key = submit(store)
+        held = claim(store)
+        assert held is not None
+        with store.write() as session:
+            row = experiments.held(session, held)
+            assert row is not None
+            experiments.finish_locked(session, row, State.FINISHED)
+            artifacts.want(session, key, "weights", {})
+            dead = artifacts.claim(session, "dead", 60)
+        assert dead is not None
+        times[0] -= 3600
+        with store.write() as session:
+            assert artifacts.due(session) == 1
+            successor = artifacts.claim(session, "next", 60)
+        assert successor is not None
+        assert successor.fence == dead.fence + 1
 
     def test_set_back_a_little_it_leaves_a_living_worker_alone(self, store: Database, times: list[float]) -> None:
         submit(store)

@@ -1,0 +1,64 @@
+"""Waiting for a store that is locked, restarting or out of reach, instead of failing an experiment for it."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy.exc import DBAPIError
+from sqlmodel import Session
+
+from app.store.database import Database
+
+log = logging.getLogger(__name__)
+
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+SIGNS = ("locked", "busy", "timeout", "connection", "starting up", "shutting down", "recovery", "deadlock", "terminat")
+
+Result = TypeVar("Result")
+
+
+def passes(error: DBAPIError) -> bool:
+    """Waiting helps: the database is locked, restarting, or the connection was cut."""
+    return error.connection_invalidated or any(sign in str(error.orig).lower() for sign in SIGNS)
+
+
+def patiently(step: Callable[[], Result], helps: Callable[[DBAPIError], bool] = passes) -> Result:
+    """Try the step until the store takes it. It must be safe to repeat: a commit may arrive without its answer."""
+    wait = FIRST_WAIT
+    while True:
+        try:
+            return step()
+        except DBAPIError as error:
+            if not helps(error):
+                raise
+            log.warning("the store is busy, trying again: %s", first_line(error))
+            time.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+
+
+def write(
+    database: Database, work: Callable[[Session], Result], helps: Callable[[DBAPIError], bool] = passes
+) -> Result:
+    """One transaction, tried again while waiting helps.
+
+    Safe to repeat: if the first commit did arrive, the second finds the round stored, or the claim gone.
+    """
+
+    def transaction() -> Result:
+        with database.write() as session:
+            return work(session)
+
+    return patiently(transaction, helps)
+
+
+def read(database: Database, look: Callable[[Session], Result]) -> Result:
+    def transaction() -> Result:
+        with database.read() as session:
+            return look(session)
+
+    return patiently(transaction)
+
+
+def first_line(error: DBAPIError) -> str:
+    return (str(error.orig).splitlines() or [type(error.orig).__name__])[0]
