@@ -257,7 +257,7 @@ def sweep(
     text = _read(file)
     with _client(address) as client:
         try:
-            checked = _ask(client.check_sweep, text)
+            checked = _ask(client.check_sweep, text, rehearse=dry_run)
             if dry_run or not checked["ok"]:
                 if as_json:
                     _print_json(checked)

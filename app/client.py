@@ -136,9 +136,13 @@ class FedArena:
         headers = {} if key is None else {"Idempotency-Key": key}
         return self._call("POST", "/api/sweeps", **_document(document, headers))
 
-    def check_sweep(self, document: Mapping[str, Any] | str) -> dict[str, Any]:
-        """What a sweep would run, what is wrong with it, and what it will cost; nothing is stored."""
-        return self._call("POST", "/api/sweeps/check", **_document(document, {}))
+    def check_sweep(self, document: Mapping[str, Any] | str, *, rehearse: bool = False) -> dict[str, Any]:
+        """What a sweep would run, what is wrong with it, and what it will cost; nothing is stored.
+
+        `rehearse` also tries two rounds of what was never measured, for some seconds at most.
+        """
+        params = {"rehearse": rehearse}
+        return self._call("POST", "/api/sweeps/check", params=params, **_document(document, {}))
 
     def sweep(self, sweep: str) -> dict[str, Any]:
         """Progress, time left, and its cells with their experiments."""

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from app import webhooks
 from app.api.once import find_answer, once
 from app.api.services import Services, Using, weights_of
+from app.api.sweep_cost import CostView, cost_of, rehearsed_prices
 from app.errors import Errors, Refusal, not_found
 from app.security import YAML_TYPES
 from app.store import estimates, experiments, idempotency, rounds, sequence, steering, sweeps, workers
@@ -23,7 +24,6 @@ from app.store.tables import Sweep
 from app.sweep_table import FORMATS, make_table
 from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan
 from engine.records import RoundRecord, cost_to_target
-from engine.spec import ExperimentSpec
 
 router = APIRouter(tags=["sweeps"])
 
@@ -72,18 +72,6 @@ class NotApplicableView(BaseModel):
     experiments: int
 
 
-class CostView(BaseModel):
-    """What it would take, as far as similar experiments in the store tell."""
-
-    seconds: float | None = Field(description="With the workers there are now; null: nothing is known")
-    bytes: float | None
-    unknown_seconds: int = Field(description="Experiments without a measurement of their time")
-    unknown_bytes: int = Field(description="Experiments without a measurement of their traffic")
-    scaled: int = Field(description="Experiments whose time was scaled from another setting of the same method")
-    slots: int = Field(description="Experiments that run at once; without a worker the time is that of one")
-    text: str = Field(description="The same in words")
-
-
 class SweepCheck(BaseModel):
     """What a sweep would do; nothing is stored."""
 
@@ -115,12 +103,18 @@ PostedSweep = Annotated[SweepSpec, Depends(posted_sweep)]
 
 
 @router.post("/sweeps/check", openapi_extra=SWEEP_BODY)
-async def check(use: Using, sweep: PostedSweep) -> SweepCheck:
+async def check(
+    use: Using,
+    sweep: PostedSweep,
+    rehearse: Annotated[
+        bool, Query(description="Rehearse two rounds of what was never measured, for some seconds at most")
+    ] = False,
+) -> SweepCheck:
     """How many experiments, what is wrong or not applicable, what exists already, and what the rest will cost."""
-    return await run_in_threadpool(_check, use, sweep)
+    return await run_in_threadpool(_check, use, sweep, rehearse)
 
 
-def _check(use: Services, sweep: SweepSpec) -> SweepCheck:
+def _check(use: Services, sweep: SweepSpec, rehearse: bool) -> SweepCheck:
     plan = make_plan(sweep, use.settings.data_root, weights_of(use))
     refused = [
         RefusedView(
@@ -145,7 +139,9 @@ def _check(use: Services, sweep: SweepSpec) -> SweepCheck:
             else {}
         )
         fresh = [point.spec for point in runnable if point.fingerprint not in known]
-        cost = _cost(session, fresh, workers.live_slots(session, 3 * use.settings.heartbeat_seconds))
+        measured = estimates.measure(session, {s.algorithm.name for s in fresh}, {s.dataset.name for s in fresh})
+        slots = workers.live_slots(session, 3 * use.settings.heartbeat_seconds)
+    prices = rehearsed_prices(use, fresh, measured) if rehearse and not refused else {}
     return SweepCheck(
         ok=not refused,
         cells=len(plan.cells),
@@ -158,52 +154,8 @@ def _check(use: Services, sweep: SweepSpec) -> SweepCheck:
             NotApplicableView(cell=cell, reason=reason or "", experiments=count)
             for (cell, reason), count in reasons.items()
         ],
-        cost=cost,
+        cost=cost_of(fresh, measured, prices, slots),
     )
-
-
-def _cost(
-    session: Session,
-    specs: list[ExperimentSpec],
-    slots: int,
-    predict_bytes: Callable[[ExperimentSpec], float | None] = lambda _: None,
-) -> CostView:
-    """`predict_bytes` tells the bytes of a round where the store has no measurement."""
-    measured = estimates.measure(
-        session, {spec.algorithm.name for spec in specs}, {spec.dataset.name for spec in specs}
-    )
-    times, payloads, scaled = [], [], 0
-    for spec in specs:
-        plain = spec.canonical()
-        if (found := measured.seconds(plain)) is not None:
-            times.append(found[0] * spec.rounds)
-            scaled += not found[1]
-        payload = measured.bytes(plain)
-        if payload is None:
-            payload = predict_bytes(spec)
-        if payload is not None:
-            payloads.append(payload * spec.rounds)
-    seconds = max(sum(times) / max(1, slots), max(times)) if times else None
-    unknown = len(specs) - len(times)
-    return CostView(
-        seconds=seconds,
-        bytes=sum(payloads) if payloads else None,
-        unknown_seconds=unknown,
-        unknown_bytes=len(specs) - len(payloads),
-        scaled=scaled,
-        slots=slots,
-        text=_cost_in_words(seconds, unknown, len(specs)),
-    )
-
-
-def _cost_in_words(seconds: float | None, unknown: int, count: int) -> str:
-    if not count:
-        return "nothing to run"
-    if seconds is None:
-        return "no measurement yet"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    span = f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds:.0f} s"
-    return f"about {span}" + (f"; no measurement yet for {unknown} of {count} experiments" if unknown else "")
 
 
 @router.post(

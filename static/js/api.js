@@ -79,6 +79,8 @@ export const api = {
   sweeps: (filter = {}) => call(`/api/sweeps${query(filter)}`),
   sweep: (id) => call(`/api/sweeps/${encodeURIComponent(id)}`),
   checkSweep: (text, signal) => postText("/api/sweeps/check", text, {}, signal),
+  /** The same, and two rounds tried of what was never measured: it may take some seconds. */
+  rehearseSweep: (text, signal) => postText("/api/sweeps/check?rehearse=true", text, {}, signal),
   submitSweep: (text, key) => postText("/api/sweeps", text, { "idempotency-key": key }),
   pauseSweep: (id) => post(`/api/sweeps/${encodeURIComponent(id)}/pause`, {}),
   resumeSweep: (id) => post(`/api/sweeps/${encodeURIComponent(id)}/resume`, {}),

@@ -47,6 +47,29 @@ export function makeEditor(area) {
   return { showProblems, drawLines };
 }
 
+const CARRIED = "#text=";
+
+/** A page with this text in it: the part behind # stays in the browser, so it may be long. */
+export function linkTo(page, text) {
+  return `${page}${CARRIED}${encodeURIComponent(text).replaceAll("%20", "+")}`;
+}
+
+/** The text that an address carries; null without one. */
+export function textOfAddress() {
+  if (!location.hash.startsWith(CARRIED)) return null;
+  try {
+    return decodeURIComponent(location.hash.slice(CARRIED.length).replaceAll("+", "%20"));
+  } catch (error) {
+    console.info("The address carries no readable text.", error);
+    return null;
+  }
+}
+
+/** Puts the text into the address, so that a link or a reload brings it back. */
+export function keepInAddress(text) {
+  history.replaceState(null, "", linkTo(location.pathname, text));
+}
+
 /** The line of the text in which a field stands, written as one path or as nested blocks; 0 when it is not there. */
 function lineOf(text, path) {
   const rows = text.split("\n");

@@ -54,35 +54,76 @@ export function withValue(object, path, value) {
 }
 
 /**
- * One field. It never keeps a value of its own: `show` writes what the spec says, `change` reports what was typed.
+ * The values to choose from, and how they stand in the spec.
+ * @typedef {object} Choices
+ * @property {{id: string, label: string, group?: string}[]} options
+ * @property {(value: unknown) => string|undefined} idOf
+ * @property {(id: string) => unknown} make the value in the spec
+ * @property {(value: unknown) => Record<string, any>} [parts] schemas of what else such a value holds, for values that are blocks
+ */
+
+/** @returns {Choices|null} of an enum or a boolean */
+function plainChoices(schema) {
+  const values = schema.type === "boolean" ? [true, false] : schema.enum ? [...(schema.nullable ? [null] : []), ...schema.enum] : null;
+  if (!values) return null;
+  return {
+    options: values.map((value) => ({ id: String(value), label: String(value) })),
+    idOf: (value) => String(value),
+    make: (id) => values.find((value) => String(value) === id),
+  };
+}
+
+/** Options under the headings of their groups. @param {Choices["options"]} options @param {(option: any) => any} make @param {(group: string, members: any[]) => any} gather */
+function grouped(options, make, gather) {
+  return [...Map.groupBy(options, (option) => option.group ?? "")].map(([group, members]) => (group ? gather(group, members.map(make)) : members.map(make)));
+}
+
+/**
+ * One field, with one value or, swept, with a list of them. It never keeps a value of its own: `show` writes what the
+ * document says, `change` and `sweep` report what was typed.
  */
 export class Field {
-  /** @param {string} path @param {any} schema @param {(path: string, value: unknown) => void} change */
-  constructor(path, schema, change) {
+  /**
+   * @param {string} path
+   * @param {any} schema
+   * @param {{change: (path: string, value: unknown) => void, sweep?: ((path: string, values: unknown[]|null) => void)|null, start?: (path: string, value: unknown) => unknown[], choices?: Choices|null, title?: string, id?: string}} options
+   *   `sweep` gets the list of values, null for one value again; without it the field cannot be swept
+   */
+  constructor(path, schema, { change, sweep = null, start = (_, value) => [value], choices = null, title = "", id = `field-${path.replaceAll(".", "-")}` }) {
     this.path = path;
+    this.id = id;
     this.schema = plainSchema(schema);
-    const id = `field-${path.replaceAll(".", "-")}`;
+    this.choices = choices ?? plainChoices(this.schema);
+    this.sweep = sweep;
+    /** @type {unknown[]|null} what a swept field takes */
+    this.values = null;
     const { symbol, help } = symbolOf(schema.description ?? "");
-    const name = path.split(".").pop();
+    const range = this.schema.type === "string" && !this.schema.enum ? "" : bounds(schema);
+    this.title = title || path.split(".").pop().replaceAll("_", " ");
     this.control = this.makeControl(id);
     this.error = h("span", { class: "field-error", id: `${id}-error`, hidden: true });
-    const range = this.schema.type === "string" && !this.schema.enum ? "" : bounds(schema);
+    this.label = h("label", { for: id, title: `${path}${range ? ` · ${range}` : ""}` }, symbol ? symbolNode(symbol) : null, h("span", { class: "field-name" }, this.title));
+    this.toggle = sweep && h("button", { type: "button", class: "sweep-toggle", "aria-pressed": "false", title: "Several values, an experiment for each", on: { click: () => this.turn(start) } }, h("span", {}, "sweep"), h("span", { class: "sr" }, ` ${this.title}`));
     this.root = h(
       "div",
       { class: "form-field", data: { path } },
-      h("label", { for: id, title: `${path}${range ? ` · ${range}` : ""}` }, symbol ? symbolNode(symbol) : null, h("span", { class: "field-name" }, name.replaceAll("_", " "))),
+      h("div", { class: "field-head" }, this.label, this.toggle),
       this.control,
-      h("span", { class: "field-help", id: `${id}-help`, title: help }, help, range && !this.schema.enum && this.schema.type !== "boolean" ? h("span", { class: "num field-range" }, ` ${range}`) : null),
+      help || range ? h("span", { class: "field-help", id: `${id}-help`, title: help }, help, range && !this.choices ? h("span", { class: "num field-range" }, ` ${range}`) : null) : null,
       this.error,
     );
-    this.control.setAttribute("aria-describedby", `${id}-help ${id}-error`);
+    this.described = help || range ? `${id}-help ${id}-error` : `${id}-error`;
+    this.control.setAttribute("aria-describedby", this.described);
     this.control.addEventListener("input", () => change(path, this.read()));
   }
 
   makeControl(id) {
-    const { schema } = this;
-    if (schema.enum) return h("select", { id }, schema.nullable ? h("option", { value: "" }, "null") : null, schema.enum.map((value) => h("option", { value }, String(value))));
+    const { schema, choices } = this;
     if (schema.type === "boolean") return h("input", { id, type: "checkbox" });
+    if (choices) {
+      const option = ({ id: value, label }) => h("option", { value }, label);
+      return h("select", { id }, grouped(choices.options, option, (label, members) => h("optgroup", { label }, members)));
+    }
     if (schema.type === "integer" || schema.type === "number") {
       return h("input", { id, type: "number", class: "num", step: schema.type === "integer" ? 1 : "any", min: schema.minimum ?? schema.exclusiveMinimum, max: schema.maximum ?? schema.exclusiveMaximum, placeholder: schema.nullable ? "null" : "", inputmode: "decimal" });
     }
@@ -92,35 +133,130 @@ export class Field {
   read() {
     const { control, schema } = this;
     if (schema.type === "boolean") return control.checked;
+    if (this.choices) return this.choices.make(control.value);
     if (control.value === "") return schema.nullable ? null : undefined;
     if (schema.type === "integer" || schema.type === "number") return Number(control.value);
     return control.value;
   }
 
-  /** @param {unknown} value undefined: the field is not in the spec and has its default */
-  show(value) {
-    const effective = value === undefined ? this.schema.default : value;
-    this.root.classList.toggle("default", value === undefined);
-    if (document.activeElement === this.control && this.control.type !== "checkbox" && this.control.tagName !== "SELECT") return;
-    if (this.schema.type === "boolean") this.control.checked = Boolean(effective);
-    else this.control.value = effective === null || effective === undefined ? "" : String(effective);
+  /** From one value to several, or back to the first of them. */
+  turn(start) {
+    if (this.values) return this.sweep(this.path, null);
+    const effective = this.value === undefined ? this.schema.default ?? null : this.value;
+    this.sweep(this.path, start(this.path, effective));
+    /** @type {HTMLElement|null} */ (this.list?.querySelector("input"))?.focus();
+  }
+
+  // --- the list of a swept field ---
+
+  makeList() {
+    if (this.choices) {
+      const box = ({ id, label }) => h("label", { class: "sweep-option" }, h("input", { type: "checkbox", value: id, on: { change: (event) => this.tick(id, event.target.checked) } }), label);
+      this.list = h("fieldset", { class: "sweep-options" }, h("legend", { class: "sr" }, `Values of ${this.title}`), grouped(this.choices.options, box, (group, members) => h("div", { class: "sweep-group" }, h("span", { class: "muted small" }, group), h("div", { class: "sweep-members" }, members))), (this.parts = h("div", { class: "sweep-parts" })));
+    } else {
+      const input = h("input", { id: `${this.id}-values`, type: "text", class: "num", spellcheck: "false", autocomplete: "off", placeholder: "values, separated by commas", "aria-describedby": this.described, on: { input: () => this.sweep(this.path, this.readList(input.value)) } });
+      this.list = h("div", { class: "sweep-list" }, input);
+    }
+    this.control.after(this.list);
+  }
+
+  /** What is no number stays a text, so that the check can say what is wrong with it. */
+  readList(text) {
+    const numeric = this.schema.type === "integer" || this.schema.type === "number";
+    return text.split(",").map((part) => part.trim()).filter(Boolean).map((part) => {
+      if (part === "null" && this.schema.nullable) return null;
+      return numeric && Number.isFinite(Number(part)) ? Number(part) : part;
+    });
+  }
+
+  tick(id, on) {
+    const rest = (this.values ?? []).filter((value) => this.choices.idOf(value) !== id);
+    this.sweep(this.path, on ? [...rest, this.choices.make(id)] : rest);
+  }
+
+  showList(values) {
+    if (!this.list) this.makeList();
+    if (this.choices) {
+      const chosen = new Set(values.map((value) => this.choices.idOf(value)));
+      for (const box of this.list.querySelectorAll(".sweep-option input")) box.checked = chosen.has(box.value);
+      this.showParts(values);
+      return;
+    }
+    const input = this.list.firstChild;
+    if (document.activeElement !== input) input.value = values.map((value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value))).join(", ");
+  }
+
+  /** Values that are blocks hold more fields: those of each chosen one, folded. */
+  showParts(values) {
+    if (!this.choices.parts) return;
+    const key = JSON.stringify(values.map((value) => this.choices.idOf(value)));
+    if (key !== this.partsKey) {
+      this.partsKey = key;
+      this.inner = values.map((value, place) => {
+        const fields = fieldsOf(this.choices.parts(value)).map(([name, schema]) => new Field(name, schema, { id: `${this.id}-${place}-${name}`, change: (path, changed) => this.sweep(this.path, this.values.map((old, index) => (index === place ? withValue(old, path, changed) : old))) }));
+        const summary = h("summary", {});
+        return { fields, summary, label: this.choices.options.find((option) => option.id === this.choices.idOf(value))?.label ?? "?", root: h("details", {}, summary, h("div", { class: "form-grid" }, fields.map((field) => field.root))) };
+      });
+      fill(this.parts, this.inner.filter(({ fields }) => fields.length).map(({ root }) => root));
+    }
+    this.inner.forEach(({ fields, summary, label }, place) => {
+      const given = fields.filter((field) => valueAt(values[place], field.path) !== undefined);
+      summary.textContent = `${label}: ${given.length ? given.map((field) => `${field.title} ${valueAt(values[place], field.path)}`).join(", ") : "as by default"}`;
+      for (const field of fields) field.show(valueAt(values[place], field.path));
+    });
+  }
+
+  /** @param {unknown} value undefined: the field is not in the spec and has its default @param {unknown[]|null} [values] of a swept field @param {boolean} [elsewhere] swept in a way the form cannot show */
+  show(value, values = null, elsewhere = false) {
+    this.value = value;
+    // a list stays one while it is being typed, even if it holds a single seed for a moment
+    const typing = this.list?.contains(document.activeElement) && this.values && !values && this.path === "seed";
+    this.values = typing ? [value] : values;
+    const swept = Boolean(this.values);
+    this.root.classList.toggle("swept", swept);
+    this.root.classList.toggle("default", value === undefined && !swept);
+    this.control.hidden = swept;
+    this.control.disabled = elsewhere;
+    this.control.title = elsewhere ? "Swept by zip or list: see the text" : "";
+    if (this.toggle) {
+      this.toggle.setAttribute("aria-pressed", String(swept));
+      this.toggle.firstChild.textContent = swept ? `${this.values.length} ${this.values.length === 1 ? "value" : "values"}` : "sweep";
+      this.toggle.disabled = elsewhere;
+    }
+    this.label.htmlFor = swept ? `${this.id}-values` : this.id;
+    if (swept) this.showList(this.values);
+    if (this.list) this.list.hidden = !swept;
+    if (!swept) this.showOne(value === undefined ? this.schema.default : value);
+  }
+
+  showOne(effective) {
+    const { control, choices } = this;
+    if (document.activeElement === control && control.type !== "checkbox" && control.tagName !== "SELECT") return;
+    if (this.schema.type === "boolean") control.checked = Boolean(effective);
+    else if (choices) control.value = (effective === undefined ? undefined : choices.idOf(effective)) ?? "";
+    else control.value = effective === null || effective === undefined ? "" : String(effective);
   }
 
   /** @param {string} message empty: nothing is wrong */
   complain(message) {
-    this.control.setAttribute("aria-invalid", String(Boolean(message)));
+    for (const control of this.root.querySelectorAll(":scope > :is(input, select), .sweep-list input")) control.setAttribute("aria-invalid", String(Boolean(message)));
     this.error.hidden = !message;
     this.error.textContent = message;
   }
 }
 
+/** The fields that a form shows: those with more than one possible value. */
+function fieldsOf(properties, skip = ["name"]) {
+  return Object.entries(properties ?? {}).filter(([name, schema]) => !skip.includes(name) && schema.const === undefined && !(schema.enum?.length === 1));
+}
+
 /** Fields of one block of the spec; they are made anew when the block becomes another one. */
 export class Block {
-  /** @param {HTMLElement} root @param {string} prefix e.g. "training", empty for the spec's own fields */
-  constructor(root, prefix, change) {
+  /** @param {HTMLElement} root @param {string} prefix e.g. "training", empty for the spec's own fields @param {any} options of each field */
+  constructor(root, prefix, options) {
     this.root = root;
     this.prefix = prefix;
-    this.change = change;
+    this.options = options;
     this.key = null;
     /** @type {Field[]} */
     this.fields = [];
@@ -130,14 +266,8 @@ export class Block {
   use(key, properties, skip = ["name"]) {
     if (key === this.key) return;
     this.key = key;
-    this.fields = Object.entries(properties ?? {})
-      .filter(([name, schema]) => !skip.includes(name) && schema.const === undefined && !(schema.enum?.length === 1))
-      .map(([name, schema]) => new Field(this.prefix ? `${this.prefix}.${name}` : name, schema, this.change));
+    this.fields = fieldsOf(properties, skip).map(([name, schema]) => new Field(this.prefix ? `${this.prefix}.${name}` : name, schema, this.options));
     fill(this.root, this.fields.map((field) => field.root));
     this.root.hidden = !this.fields.length;
-  }
-
-  show(spec) {
-    for (const field of this.fields) field.show(valueAt(spec, field.path));
   }
 }

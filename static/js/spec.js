@@ -46,13 +46,19 @@ function flow(value) {
 
 const LONGEST_LINE = 76;
 
-/** One line per field of the spec, blocks in braces as the documentation writes them, long ones on lines of their own. */
+/** Fields with their values: blocks in braces as the documentation writes them, long ones on lines of their own. */
+function lines(value, indent) {
+  if (Array.isArray(value)) return value.map((inner) => `${indent}- ${flow(inner)}`);
+  // the fields of a document keep their order; within a block the name comes first
+  return (indent ? fields(value) : Object.entries(value)).flatMap(([key, inner]) => {
+    const line = `${indent}${scalar(key)}: ${flow(inner)}`;
+    const block = inner !== null && typeof inner === "object" && Object.keys(inner).length > 0;
+    const short = line.length <= LONGEST_LINE && key !== "base" && key !== "grid";
+    return block && !short ? [`${indent}${scalar(key)}:`, ...lines(inner, `${indent}  `)] : [line];
+  });
+}
+
+/** A spec or a sweep in YAML: a line for each field of it. */
 export function specYaml(spec) {
-  const lines = [];
-  for (const [key, value] of Object.entries(spec)) {
-    const line = `${key}: ${flow(value)}`;
-    if (line.length <= LONGEST_LINE || value === null || typeof value !== "object" || Array.isArray(value)) lines.push(line);
-    else lines.push(`${key}:`, ...fields(value).map(([name, inner]) => `  ${scalar(name)}: ${flow(inner)}`));
-  }
-  return lines.join("\n") + "\n";
+  return lines(spec, "").join("\n") + "\n";
 }

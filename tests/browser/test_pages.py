@@ -144,7 +144,7 @@ def test_the_form_and_the_text_are_one_spec(night: Night, open_page: OpenPage) -
     assert page.evaluate("document.querySelector('#partition-map').heatmap.heat.values") == counts
     page.locator("#partition-map summary").click()
     assert page.locator("#partition-map tbody tr").count() == 5
-    page.wait_for_function("() => document.querySelector('#cost-bytes').textContent.endsWith('B')")
+    page.wait_for_function("() => document.querySelector('#cost-bytes')?.textContent.endsWith('B')")
     assert "roughly" in page.inner_text("#queue-it") or "about" in page.inner_text("#queue-it")
     page.fill("#field-participation", "1.5")
     page.wait_for_selector('#verdict[data-state="bad"]')
@@ -246,3 +246,38 @@ def test_an_experiment_page_pauses_it_and_shows_its_log(night: Night, open_page:
     assert look(night.store, key).pause
     page.get_by_role("button", name="Resume", exact=True).click()
     page.get_by_role("button", name="Pause", exact=True).wait_for()
+
+
+def test_fields_of_the_form_are_swept_and_queued_as_one_sweep(night: Night, open_page: OpenPage) -> None:
+    page = open_page("/new?algorithm=fedavg", ignore=("422",), color_scheme="dark")
+    ready = '#verdict[data-state="good"]'
+    page.wait_for_selector(ready)
+    page.get_by_role("button", name="sweep Method").press("Enter")
+    page.get_by_label("FedProx", exact=True).check()
+    page.locator("summary", has_text="FedProx: as by default").click()
+    page.locator("#method-1-mu").fill("0.5")
+    page.get_by_role("button", name="sweep lr").press("Enter")
+    page.keyboard.type(", 99")
+    page.locator('[data-path="training.lr"] .field-error').wait_for()
+    assert "99" in page.inner_text('[data-path="training.lr"] .field-error')
+    assert page.locator("#queue-it").is_disabled()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("0.01, 0.1, 0.2")
+    page.get_by_role("button", name="sweep seed").last.press("Enter")
+    page.wait_for_function("() => document.querySelector('#queue-it').textContent.startsWith('Queue 18 experiments (')")
+    assert "18 experiments in 6 cells" in page.inner_text("#verdict")
+    assert violations(page) == []
+    page.reload()
+    page.wait_for_selector(ready)
+    assert page.input_value("#field-training-lr-values") == "0.01, 0.1, 0.2"
+    assert example(page)["grid"]["algorithm"] == [{"name": "fedavg"}, {"name": "fedprox", "mu": 0.5}]
+    page.get_by_role("link", name="Open as a sweep").click()
+    page.wait_for_url("**/sweeps/new#*")
+    page.get_by_role("link", name="Open in the form").click()
+    page.wait_for_selector(ready)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url("**/sweeps/0*")
+    assert page.locator("#cells .seed").count() == 18
+    key = page.url.rsplit("/", 1)[1]
+    assert night.product.get(f"/api/sweeps/{key}")["experiments"] == 18
+    night.product.client.post(f"/api/sweeps/{key}/cancel", json={})

@@ -8,7 +8,7 @@ import { live, perFrame } from "../live.js";
 import { applyRound } from "../series.js";
 import { notice, working } from "../shell.js";
 import { datasetText, experimentTitle, partitionText } from "../spec.js";
-import { actionButtons } from "../steering.js";
+import { actionButtons, ask } from "../steering.js";
 import { ago, clock, duration, formatBytes, formatFlops, integer, percentNumber } from "../units.js";
 
 const PAGE = 50;
@@ -265,24 +265,16 @@ function chooseAll(yes) {
   keepSelection();
 }
 
-/** One request each; what fails is told together, what worked stays. */
-async function forEach(list, act, done_) {
-  const results = await working(Promise.allSettled(list.map(act)));
-  for (const result of results) if (result.status === "fulfilled") experiments.set(result.value.id, result.value);
-  const failed = results.filter((result) => result.status === "rejected");
-  if (failed.length) notice(`${failed.length} of ${list.length} were refused: ${failed[0].reason.message}`, "error");
-  else notice(done_);
-  render();
-}
-
-function tagSelected(event) {
+async function tagSelected(event) {
   event.preventDefault();
   const tag = input("tag-input").value.trim();
   if (!tag) return input("tag-input").focus();
   const remove = event.submitter?.value === "remove";
   const list = chosenOnes();
-  const tags = (experiment) => (remove ? experiment.tags.filter((own) => own !== tag) : [...new Set([...experiment.tags, tag])]);
-  return forEach(list, (experiment) => api.relabel(experiment.id, { tags: tags(experiment) }), `${remove ? "Removed" : "Added"} “${tag}” ${remove ? "from" : "to"} ${list.length}.`);
+  const tags = ({ tags: own }) => (remove ? own.filter((other) => other !== tag) : [...new Set([...own, tag])]);
+  const told = `${remove ? "Removed" : "Added"} “${tag}” ${remove ? "from" : "to"} ${list.length}.`;
+  for (const experiment of await ask({ act: (id) => api.relabel(id, { tags: tags(experiments.get(id)) }), told }, list)) experiments.set(experiment.id, experiment);
+  return render();
 }
 
 // --- loading --------------------------------------------------------------------------------------------------------

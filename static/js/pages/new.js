@@ -1,23 +1,25 @@
-// A new experiment: the form and the text are two views of one spec; it is checked, priced and drawn while it is written.
+// A new experiment, or a sweep of many: the form and the text are two views of one document; it is checked, priced and
+// drawn while it is written.
 
 import { load } from "../../vendor/js-yaml/js-yaml.esm.min.mjs";
 import { api } from "../api.js";
 import { FAMILIES, FAMILY_TITLES } from "../colours.js";
 import { all, fill, h, one, pageData, setText } from "../dom.js";
-import { makeEditor } from "../editor.js";
-import { Block, Field, valueAt, withValue } from "../form.js";
+import { keepInAddress, linkTo, makeEditor, textOfAddress } from "../editor.js";
+import { Block, Field, valueAt } from "../form.js";
 import { Heatmap } from "../heatmap.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
 import { specYaml } from "../spec.js";
+import { firstSpec, isSweep, sharedOf, startValues, sweptElsewhere, valuesOf, withShared, withValues } from "../sweep-document.js";
+import { bytesText, costText, placeText, plural, problemsOf, queueText, rehearse, restText, showNotApplicable } from "../sweep-plan.js";
 import { duration, formatBytes, formatFlops, integer } from "../units.js";
 
 const data = pageData();
 const catalogue = data.catalogue;
 const area = /** @type {HTMLTextAreaElement} */ (one("#spec"));
 const button = /** @type {HTMLButtonElement} */ (one("#queue-it"));
-const select = (id) => /** @type {HTMLSelectElement} */ (one(`#${id}`));
-const method = select("method");
+const preset = /** @type {HTMLSelectElement} */ (one("#preset"));
 const DRAFT = "fedarena.draft";
 
 /** A block with its name and the defaults its schema knows. */
@@ -54,17 +56,17 @@ function example(id) {
 
 // --- the text -------------------------------------------------------------------------------------------------------
 
-/** @returns {{spec: any, problem: {field: string, message: string}|null}} */
+/** @returns {{found: any, problem: {field: string, message: string}|null}} */
 function parse() {
-  if (!area.value.trim()) return { spec: null, problem: { field: "", message: "The spec is empty. Choose a method above to start from an example." } };
+  if (!area.value.trim()) return { found: null, problem: { field: "", message: "The spec is empty. Choose a method above to start from an example." } };
   try {
-    const spec = load(area.value);
-    if (spec === null || typeof spec !== "object" || Array.isArray(spec)) {
-      return { spec: null, problem: { field: "", message: "A spec is a list of fields, each as `name: value`." } };
+    const found = load(area.value);
+    if (found === null || typeof found !== "object" || Array.isArray(found)) {
+      return { found: null, problem: { field: "", message: "A spec is a list of fields, each as `name: value`." } };
     }
-    return { spec, problem: null };
+    return { found, problem: null };
   } catch (error) {
-    return { spec: null, problem: { field: error.mark ? `line ${error.mark.line + 1}` : "", message: `Not readable as YAML or JSON: ${error.reason ?? error.message}.` } };
+    return { found: null, problem: { field: error.mark ? `line ${error.mark.line + 1}` : "", message: `Not readable as YAML or JSON: ${error.reason ?? error.message}.` } };
   }
 }
 
@@ -73,25 +75,106 @@ function parse() {
 /** What the text says, as far as it could be read; the form changes it and writes the text anew. */
 let current = /** @type {any} */ ({});
 
-function change(path, value) {
-  current = withValue(current, path, value);
-  write();
-}
-
-function write() {
+/** @param {any} changed the document as it is from now on */
+function write(changed) {
+  current = named(changed);
   area.value = specYaml(current);
+  syncForm();
   checkSoon();
 }
 
+/** The example's name follows its method. */
+function named(changed) {
+  if (typeof changed.name !== "string" || !changed.name.startsWith("my-first-")) return changed;
+  return { ...changed, name: isSweep(changed) ? "my-first-sweep" : `my-first-${changed.algorithm?.name ?? ""}` };
+}
+
+const plain = { change: (path, value) => write(withShared(current, path, value)) };
+const swept = { ...plain, sweep: (path, values) => write(withValues(current, path, values)), start: startValues };
+
+const FAMILY_OF = (item) => FAMILY_TITLES[item.family] ?? "Other";
+const byFamily = [...FAMILIES.map((family) => catalogue.algorithms.filter((item) => item.family === family)), catalogue.algorithms.filter((item) => !FAMILIES.includes(item.family))].flat();
+
+/** The four choices that decide which other fields there are. A method, a data set or a partition is swept as a whole block. */
+const choices = {
+  algorithm: new Field("algorithm", {}, {
+    ...swept,
+    id: "method",
+    title: "Method",
+    change: (_, block) => write(withShared(base(), "algorithm", blockOf(algorithmOf(block.name), block.name))),
+    choices: {
+      options: byFamily.map((item) => ({ id: item.id, label: item.title, group: FAMILY_OF(item) })),
+      idOf: (block) => block?.name,
+      make: (name) => ({ name }),
+      parts: (block) => algorithmOf(block?.name)?.parameters.properties,
+    },
+  }),
+  dataset: new Field("dataset", {}, {
+    ...swept,
+    id: "dataset",
+    title: "Data set",
+    change: (_, block) => {
+      const changed = withShared(current, "dataset", block);
+      write(block.name === "imported" ? withShared(changed, "partition", { name: "imported" }) : changed);
+    },
+    choices: {
+      options: catalogue.datasets.map((item) => ({ id: datasetKey(item), label: `${item.title}${item.available ? "" : " (missing)"}` })),
+      idOf: (block) => (datasetOf(block) ? datasetKey(datasetOf(block)) : undefined),
+      make: datasetBlock,
+      parts: (block) => without(datasetOf(block)?.parameters.properties, ["set"]),
+    },
+  }),
+  partition: new Field("partition", {}, {
+    ...swept,
+    id: "partition",
+    title: "Partition",
+    choices: {
+      options: catalogue.partitions.map((item) => ({ id: item.id, label: item.id })),
+      idOf: (block) => block?.name,
+      make: partitionBlock,
+      parts: (block) => partitionOf(block?.name)?.parameters.properties,
+    },
+  }),
+  models: new Field("models.family", {}, {
+    ...swept,
+    id: "models",
+    title: "Models",
+    choices: {
+      options: [...catalogue.models].sort((a, b) => Number(a.members.length === 1) - Number(b.members.length === 1)).map((item) => ({ id: item.id, label: item.title, group: item.members.length > 1 ? "Heterogeneous" : "One architecture" })),
+      idOf: (family) => family,
+      make: (family) => family,
+    },
+  }),
+};
+for (const [name, field] of Object.entries(choices)) one(`#choice-${name}`).replaceWith(field.root);
+
+function without(properties, names) {
+  return Object.fromEntries(Object.entries(properties ?? {}).filter(([name]) => !names.includes(name)));
+}
+
+/** Another data set keeps the transform; its own fields start with their defaults. */
+function datasetBlock(key) {
+  const item = catalogue.datasets.find((entry) => datasetKey(entry) === key);
+  const transform = valueAt(firstSpec(current), "dataset.transform");
+  return { name: item.id, ...(item.set ? { set: item.set } : {}), ...(transform ? { transform } : {}) };
+}
+
+/** Another partition keeps the split; what all partitions share is left to its default. */
+function partitionBlock(id) {
+  const { labels, split, seed: own, ...block } = blockOf(partitionOf(id), id);
+  const kept = valueAt(firstSpec(current), "partition.split");
+  return { ...block, ...(kept && split ? { split: kept } : {}) };
+}
+
 const blocks = {
-  algorithm: new Block(one("#block-algorithm"), "algorithm", change),
-  dataset: new Block(one("#block-dataset"), "dataset", change),
-  partition: new Block(one("#block-partition"), "partition", change),
-  federation: new Block(one("#block-federation"), "", change),
-  models: new Block(one("#block-models"), "models", change),
-  training: new Block(one("#block-training"), "training", change),
-  evaluation: new Block(one("#block-evaluation"), "evaluation", change),
-  labels: new Block(one("#block-labels"), "", change),
+  algorithm: new Block(one("#block-algorithm"), "algorithm", swept),
+  dataset: new Block(one("#block-dataset"), "dataset", swept),
+  partition: new Block(one("#block-partition"), "partition", swept),
+  federation: new Block(one("#block-federation"), "", swept),
+  models: new Block(one("#block-models"), "models", swept),
+  training: new Block(one("#block-training"), "training", swept),
+  evaluation: new Block(one("#block-evaluation"), "evaluation", swept),
+  labels: new Block(one("#block-labels"), "", plain),
 };
 const { name: nameSchema, topology, clients, participation, rounds, seed, ...groups } = catalogue.fields;
 blocks.federation.use("fixed", { clients, participation, rounds, seed, topology }, []);
@@ -99,47 +182,55 @@ blocks.models.use("fixed", groups.models, ["family", "pretrained"]);
 blocks.training.use("fixed", groups.training);
 blocks.evaluation.use("fixed", groups.evaluation);
 blocks.labels.use("fixed", { name: nameSchema }, []);
-blocks.labels.root.append(listField("tags", "Tags", "Words to find it again, separated by commas"), textField());
+addLabel(tagsField());
+addLabel(new Field("notes", { type: "string", default: "", description: "Free text; not part of the fingerprint" }, { change: (path, value) => plain.change(path, value ?? "") }));
 
 /** Tags are a list in the spec and a line of text in the form. */
-function listField(path, title, help) {
-  const field = new Field(path, { type: "string", description: help }, (_, value) => change(path, String(value ?? "").split(",").map((part) => part.trim()).filter(Boolean)));
+function tagsField() {
+  const field = new Field("tags", { type: "string", description: "Words to find it again, separated by commas" }, { change: (path, value) => plain.change(path, String(value ?? "").split(",").map((part) => part.trim()).filter(Boolean)) });
   const show = field.show.bind(field);
   field.show = (value) => show(Array.isArray(value) ? value.join(", ") : "");
-  blocks.labels.fields.push(field);
-  return field.root;
+  return field;
 }
 
-function textField() {
-  const field = new Field("notes", { type: "string", default: "", description: "Free text; not part of the fingerprint" }, (path, value) => change(path, value ?? ""));
+function addLabel(field) {
   blocks.labels.fields.push(field);
-  return field.root;
+  blocks.labels.root.append(field.root);
 }
 
-function syncForm(spec) {
-  const algorithm = algorithmOf(spec?.algorithm?.name);
-  method.value = algorithm?.id ?? "";
-  blocks.algorithm.use(algorithm?.id ?? "", algorithm?.parameters.properties);
-  const dataset = datasetOf(spec?.dataset);
-  select("dataset").value = dataset ? datasetKey(dataset) : "";
-  blocks.dataset.use(dataset ? datasetKey(dataset) : "", dataset?.parameters.properties, ["name", "set"]);
-  const partition = partitionOf(spec?.partition?.name);
-  select("partition").value = partition?.id ?? "";
-  blocks.partition.use(partition?.id ?? "", partition?.parameters.properties);
-  const family = catalogue.models.find((item) => item.id === spec?.models?.family);
-  select("models").value = family?.id ?? "";
-  for (const block of Object.values(blocks)) block.show(spec ?? {});
+function allFields() {
+  return [...Object.values(choices), ...Object.values(blocks).flatMap((block) => block.fields)];
+}
+
+/** The fields of a block whose kind is swept stand with each kind, not once for all. */
+function useBlock(name, id, properties, skip = undefined) {
+  const many = valuesOf(current, name) !== null;
+  blocks[name].use(many ? "" : id, many ? {} : properties, skip);
+}
+
+function syncForm() {
+  const spec = firstSpec(current);
+  const algorithm = algorithmOf(spec.algorithm?.name);
+  const dataset = datasetOf(spec.dataset);
+  const partition = partitionOf(spec.partition?.name);
+  const family = catalogue.models.find((item) => item.id === spec.models?.family);
+  useBlock("algorithm", algorithm?.id ?? "", algorithm?.parameters.properties);
+  useBlock("dataset", dataset ? datasetKey(dataset) : "", dataset?.parameters.properties, ["name", "set"]);
+  useBlock("partition", partition?.id ?? "", partition?.parameters.properties);
+  for (const field of allFields()) field.show(sharedOf(current, field.path), valuesOf(current, field.path), sweptElsewhere(current, field.path));
   helpTexts(algorithm, dataset, partition, family);
 }
 
 function helpTexts(algorithm, dataset, partition, family) {
+  const several = (path) => valuesOf(current, path) !== null;
   const link = /** @type {HTMLAnchorElement} */ (one("#method-link"));
-  link.href = algorithm ? `/methods/${algorithm.id}` : "/methods";
-  setText(link, algorithm ? `About ${algorithm.title}` : "All methods");
-  setText(one("#method-help"), algorithm ? `Shares ${algorithm.shares}; ${algorithm.heterogeneous}.` : "");
-  const shape = dataset ? `${integer(dataset.samples)} images of ${dataset.shape.join(" × ")}, ${integer(dataset.classes)} classes${dataset.available ? "" : ", not on this machine yet"}. ` : "";
-  setText(one("#data-help"), `${shape}${partition?.title ?? ""}`);
-  setText(one("#models-help"), family ? family.members.map((member) => `${member.id} ${formatCount(member.parameters)}`).join(" · ") : "");
+  const alone = !several("algorithm") && algorithm;
+  link.href = alone ? `/methods/${algorithm.id}` : "/methods";
+  setText(link, alone ? `About ${algorithm.title}` : "All methods");
+  setText(one("#method-help"), alone ? `Shares ${algorithm.shares}; ${algorithm.heterogeneous}.` : "");
+  const shape = dataset && !several("dataset") ? `${integer(dataset.samples)} images of ${dataset.shape.join(" × ")}, ${integer(dataset.classes)} classes${dataset.available ? "" : ", not on this machine yet"}. ` : "";
+  setText(one("#data-help"), `${shape}${several("partition") ? "" : partition?.title ?? ""}`);
+  setText(one("#models-help"), family && !several("models.family") ? family.members.map((member) => `${member.id} ${formatCount(member.parameters)}`).join(" · ") : "");
 }
 
 function formatCount(count) {
@@ -153,18 +244,25 @@ let controller = new AbortController();
 let timer = 0;
 let pricing = 0;
 let drawn = "";
-/** @type {any} the spec that was found good, as it was sent */
+/** @type {{submit: () => Promise<string>}|null} what the button does, once the text was found good; gives the new page */
 let good = null;
-/** @type {any} the same, complete */
-let expanded = null;
+/** @type {any} the spec as it will be stored, or the sweep as it will be sent */
+let complete = null;
 
 const editor = makeEditor(area);
 
+/** The field of the form that a path of the spec or the sweep belongs to: its own, or the choice that holds it. */
+function fieldAt(path, fields) {
+  const plainPath = path.replace(/^(base|grid)\./, "").replace(/^seeds\b/, "seed").split(".");
+  while (plainPath.length && !fields.has(plainPath.join("."))) plainPath.pop();
+  return fields.get(plainPath.join("."));
+}
+
 /** Below the text, in its margin, and at the form's fields. */
 function showProblems(problems) {
-  const fields = new Map(Object.values(blocks).flatMap((block) => block.fields.map((field) => [field.path, field])));
+  const fields = new Map(allFields().map((field) => [field.path, field]));
   for (const field of fields.values()) field.complain("");
-  for (const { field, message } of problems) fields.get(field)?.complain(message);
+  for (const { field, message } of problems) fieldAt(field, fields)?.complain(message);
   editor.showProblems(problems);
 }
 
@@ -175,57 +273,111 @@ function verdict(state, text) {
   button.disabled = state !== "good";
 }
 
+function refuse(problems, text = plural(problems.length, "problem")) {
+  showProblems(problems);
+  verdict("bad", text);
+  showNotApplicable(null);
+  setText(button, isSweep(current) ? "Queue the sweep" : "Queue 1 experiment");
+  showFigures(isSweep(current) ? NO_SWEEP : NO_COST);
+}
+
 async function check() {
   controller.abort();
   controller = new AbortController();
   const { signal } = controller;
   good = null;
-  const { spec, problem } = parse();
-  if (problem) {
-    showProblems([problem]);
-    verdict("bad", "1 problem");
-    showCost(null);
-    return;
-  }
-  current = spec;
-  syncForm(spec);
+  const { found, problem } = parse();
+  if (problem) return refuse([problem]);
+  current = found;
+  syncForm();
+  for (const element of all("[data-for-sweeps]")) element.hidden = (element.dataset.forSweeps === "yes") !== isSweep(current);
+  /** @type {HTMLAnchorElement} */ (one("#as-sweep")).href = linkTo("/sweeps/new", area.value);
   verdict("busy", "Checking…");
   try {
-    const answer = await api.check(spec, signal);
-    good = spec;
-    expanded = answer.spec;
-    showProblems([]);
-    const { clients: count, participation: share, rounds: total } = answer.spec;
-    const cohort = Math.max(1, Math.floor(count * share + 1e-6));
-    verdict("good", `Ready to run: ${integer(total)} rounds, ${integer(cohort)} of ${integer(count)} clients in each`);
-    showCopies();
-    clearTimeout(pricing);
-    pricing = window.setTimeout(() => Promise.all([price(spec, signal), drawPartition(spec, answer.spec, signal)]), 300);
+    return await (isSweep(found) ? checkSweep(found, area.value, signal) : checkSpec(found, signal));
   } catch (error) {
-    if (error.name === "AbortError") return;
-    const errors = error.errors ?? [{ field: "", message: error.message }];
-    showProblems(errors);
-    verdict("bad", `${errors.length} ${errors.length === 1 ? "problem" : "problems"}`);
-    showCost(null);
+    return error.name === "AbortError" ? undefined : refuse(error.errors ?? [{ field: "", message: error.message }]);
   }
 }
 
+async function checkSpec(spec, signal) {
+  const answer = await api.check(spec, signal);
+  good = { submit: async () => `/experiments/${(await api.submit(spec, crypto.randomUUID())).id}` };
+  complete = answer.spec;
+  showProblems([]);
+  showNotApplicable(null);
+  const { clients: count, participation: share, rounds: total } = answer.spec;
+  const cohort = Math.max(1, Math.floor(count * share + 1e-6));
+  verdict("good", `Ready to run: ${integer(total)} rounds, ${integer(cohort)} of ${integer(count)} clients in each`);
+  showCopies();
+  later(() => Promise.all([price(spec, signal), drawPartition(spec, signal)]));
+}
+
+async function checkSweep(sweep, text, signal) {
+  const plan = await api.checkSweep(text, signal);
+  if (!plan.ok) return refuse(problemsOf(plan));
+  good = { submit: async () => `/sweeps/${(await api.submitSweep(text, crypto.randomUUID())).id}` };
+  complete = sweep;
+  showProblems([]);
+  showNotApplicable(plan);
+  const rest = restText(plan);
+  verdict("good", `Ready to run: ${plural(plan.experiments, "experiment")} in ${plural(plan.cells, "cell")}${rest ? `; ${rest}` : ""}`);
+  showCopies();
+  showPlan(plan);
+  return later(() => Promise.all([rehearse(plan, () => api.rehearseSweep(text, signal), showPlan).catch(unlessAborted), drawPartition(firstSpec(sweep), signal)]));
+}
+
+/** What takes longer waits until nothing was typed for a moment. */
+function later(work) {
+  clearTimeout(pricing);
+  pricing = window.setTimeout(work, 300);
+}
+
+function unlessAborted(error) {
+  if (error.name !== "AbortError") throw error;
+}
+
 const BASIS = {
-  measured: (count) => `Measured: ${integer(count)} ${count === 1 ? "experiment" : "experiments"} with the same method, data and training`,
+  measured: (count) => `Measured: ${plural(count, "experiment")} with the same method, data and training`,
   rate: (count) => `Rough: from the FLOPs and the speed of ${integer(count)} other ${count === 1 ? "experiment" : "experiments"} here`,
   guess: () => "A guess from the FLOPs: no experiment has run here yet",
 };
+const NO_COST = ["Bytes a round", "FLOPs a round", "In all", "On this worker"].map((title) => ({ title, value: "–" }));
+const NO_SWEEP = ["Cells × seeds", "To run", "In all", "On this worker"].map((title) => ({ title, value: "–" }));
 
-function showCost(estimate) {
+/** @param {{title: string, value: string, help?: string, id?: string}[]} figures */
+function showFigures(figures) {
   const box = one(".strip-figures");
   delete box.dataset.state;
-  setText(one("#cost-bytes"), estimate ? formatBytes(estimate.round.bytes_up + estimate.round.bytes_down) : "–");
-  setText(one("#cost-flops"), estimate ? formatFlops(estimate.round.client_flops) : "–");
-  setText(one("#cost-total"), estimate ? `${formatBytes(estimate.total.bytes_up + estimate.total.bytes_down)} · ${formatFlops(estimate.total.client_flops)}` : "–");
-  const rough = estimate && estimate.basis !== "measured";
-  setText(one("#cost-time"), estimate ? `${rough ? "roughly" : "about"} ${duration(estimate.seconds)}` : "–");
-  one("#cost-time-box").title = estimate ? BASIS[estimate.basis](estimate.experiments) : "";
-  setText(button, estimate ? `Queue 1 experiment (${rough ? "roughly" : "about"} ${duration(estimate.seconds)})` : "Queue 1 experiment");
+  fill(box, figures.map(({ id, title, value, help }) => h("div", { title: help }, h("dt", {}, title), h("dd", { id, class: "num" }, value))));
+}
+
+function showCost(estimate) {
+  if (!estimate) {
+    setText(button, "Queue 1 experiment");
+    return showFigures(NO_COST);
+  }
+  const { round, total } = estimate;
+  const time = `${estimate.basis === "measured" ? "about" : "roughly"} ${duration(estimate.seconds)}`;
+  setText(button, `Queue 1 experiment (${time})`);
+  return showFigures([
+    { id: "cost-bytes", title: "Bytes a round", value: formatBytes(round.bytes_up + round.bytes_down), help: "Bytes sent and received in one round, all clients of the cohort" },
+    { title: "FLOPs a round", value: formatFlops(round.client_flops), help: "FLOPs of local training in one round" },
+    { title: "In all", value: `${formatBytes(total.bytes_up + total.bytes_down)} · ${formatFlops(total.client_flops)}`, help: "All rounds" },
+    { title: "On this worker", value: time, help: BASIS[estimate.basis](estimate.experiments) },
+  ]);
+}
+
+function showPlan(plan) {
+  const { cost } = plan;
+  setText(button, queueText(plan));
+  const words = (text) => text.replace(/ on .*|;.*/, "");
+  showFigures([
+    { title: "Cells × seeds", value: `${integer(plan.cells)} × ${integer(valuesOf(current, "seed")?.length ?? 1)}`, help: "A cell is one combination of the swept values" },
+    { title: "To run", value: integer(plan.to_run), help: "Without those that are there already or not applicable" },
+    { title: "In all", value: words(bytesText(plan)), help: `Communication: ${bytesText(plan)}` },
+    { title: placeText(cost).replace("on", "On"), value: words(costText(plan)), help: costText(plan) },
+  ]);
 }
 
 async function price(spec, signal) {
@@ -237,14 +389,14 @@ async function price(spec, signal) {
   }
 }
 
-async function drawPartition(spec, whole, signal) {
-  const key = JSON.stringify([whole.dataset, whole.partition, whole.clients, whole.partition.seed ?? whole.seed]);
+async function drawPartition(spec, signal) {
+  const key = JSON.stringify([spec.dataset, spec.partition, spec.clients, spec.seed, isSweep(current)]);
   if (key === drawn) return;
   try {
     const found = await api.partition(spec, signal);
     drawn = key;
     map.set({ values: found.counts, rowTitle: "Client", columnTitle: "Class", unit: "samples" });
-    setText(one("#partition-notes"), found.notes.join(" "));
+    setText(one("#partition-notes"), `${isSweep(current) ? "Of the first experiment. " : ""}${found.notes.join(" ")}`);
   } catch (error) {
     if (error.name !== "AbortError") map.set(null);
   }
@@ -256,107 +408,97 @@ function checkSoon() {
   button.disabled = true;
   sessionStorage.setItem(DRAFT, area.value);
   editor.drawLines();
-  timer = window.setTimeout(check, 250);
+  timer = window.setTimeout(() => {
+    keepInAddress(area.value);
+    check();
+  }, 250);
 }
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+const multiline = (text) => `"""\n${text.replaceAll("\\", "\\\\")}"""`;
 const COPIES = {
-  yaml: (spec) => specYaml(spec),
-  json: (spec) => JSON.stringify(spec, null, 2),
-  curl: (spec) => `curl -X POST ${location.origin}/api/experiments -H 'content-type: application/json' -d ${quoted(JSON.stringify(spec))}`,
-  python: (spec) => `from engine.run import Run\nfrom engine.spec import ExperimentSpec\n\nspec = ExperimentSpec.from_yaml("""\n${specYaml(spec).replaceAll("\\", "\\\\")}""")\nfor record in Run(spec, data_root=None).rounds():\n    print(record.round, record.accuracy, record.bytes_up)\n`,
+  spec: {
+    yaml: (spec) => specYaml(spec),
+    json: (spec) => JSON.stringify(spec, null, 2),
+    curl: (spec) => `curl -X POST ${location.origin}/api/experiments -H 'content-type: application/json' -d ${quoted(JSON.stringify(spec))}`,
+    python: (spec) => `from engine.run import Run\nfrom engine.spec import ExperimentSpec\n\nspec = ExperimentSpec.from_yaml(${multiline(specYaml(spec))})\nfor record in Run(spec, data_root=None).rounds():\n    print(record.round, record.accuracy, record.bytes_up)\n`,
+  },
+  sweep: {
+    yaml: () => area.value,
+    json: (sweep) => JSON.stringify(sweep, null, 2),
+    curl: () => `curl -X POST ${location.origin}/api/sweeps -H 'content-type: application/yaml' --data-binary ${quoted(area.value)}`,
+    python: () => `from app.client import FedArena\n\nwith FedArena("${location.origin}") as client:\n    sweep = client.submit_sweep(${multiline(area.value)})\n    client.wait_sweep(sweep["id"])\n    print(client.sweep_table(sweep["id"]))\n`,
+  },
 };
 
 function showCopies() {
   const chosen = /** @type {HTMLInputElement} */ (one('input[name="copy-as"]:checked')).value;
-  setText(one("#expanded"), expanded ? COPIES[chosen](expanded) : "");
+  setText(one("#expanded"), complete ? COPIES[isSweep(complete) ? "sweep" : "spec"][chosen](complete) : "");
 }
 
 // --- choices --------------------------------------------------------------------------------------------------------
 
+/** What the text says or, where it cannot be read, the example. */
 function base() {
-  const { spec, problem } = parse();
-  return problem || !spec ? example(method.value || first.id) : spec;
+  const { found, problem } = parse();
+  return problem ? example(first.id) : found;
 }
 
-function replace(changes) {
-  current = { ...base(), ...changes };
-  if (typeof current.name === "string" && current.name.startsWith("my-first-")) current.name = `my-first-${current.algorithm?.name ?? ""}`;
-  area.value = specYaml(current);
-  sessionStorage.setItem(DRAFT, area.value);
-  check();
-}
-
-/** Puts a paper's values into the spec: what the preset names is overwritten, the rest stays. */
+/** Puts a paper's values into the document: what the preset names is overwritten, the rest stays. */
 function applyPreset(name) {
   const values = catalogue.presets[name];
   if (!values) return;
-  const spec = base();
-  const own = algorithmOf(spec.algorithm?.name)?.presets?.[name] ?? {};
-  const merged = { ...spec, algorithm: { ...spec.algorithm, ...own } };
-  for (const [key, value] of Object.entries(values)) merged[key] = value !== null && typeof value === "object" ? { ...merged[key], ...value } : value;
-  replace(merged);
+  const own = (block) => ({ ...block, ...algorithmOf(block?.name)?.presets?.[name] });
+  let changed = base();
+  const methods = valuesOf(changed, "algorithm");
+  changed = methods ? withValues(changed, "algorithm", methods.map(own)) : withShared(changed, "algorithm", own(sharedOf(changed, "algorithm")));
+  for (const [key, value] of Object.entries(values)) {
+    const block = value !== null && typeof value === "object";
+    changed = withShared(changed, key, block ? { ...sharedOf(changed, key), ...value } : value);
+  }
+  write(changed);
 }
 
 async function submit() {
   if (!good) return;
   button.disabled = true;
-  const spec = good;
   try {
-    const made = await working(api.submit(spec, crypto.randomUUID()));
+    const page = await working(good.submit());
     sessionStorage.removeItem(DRAFT);
-    location.assign(`/experiments/${made.id}`);
+    location.assign(page);
   } catch (error) {
-    const errors = error.errors ?? [{ field: "", message: error.message }];
-    showProblems(errors);
-    verdict("bad", "Not queued");
+    refuse(error.errors ?? [{ field: "", message: error.message }], "Not queued");
     notice(`Not queued: ${error.message}`, "error");
   }
 }
 
-const known = new Set(FAMILIES);
-for (const [family, title] of [...Object.entries(FAMILY_TITLES), ["", "Other"]]) {
-  const members = catalogue.algorithms.filter((item) => (family ? item.family === family : !known.has(item.family)));
-  if (members.length) method.append(h("optgroup", { label: title }, members.map((item) => h("option", { value: item.id }, item.title))));
-}
-fill(select("preset"), h("option", { value: "" }, "none"), Object.entries({ A: "A: pFedAFM, pFedES", B: "B: FedARC", C: "C: CompFL" }).filter(([id]) => id in catalogue.presets).map(([id, title]) => h("option", { value: id }, title)));
-fill(select("dataset"), catalogue.datasets.map((item) => h("option", { value: datasetKey(item) }, `${item.title}${item.available ? "" : " (missing)"}`)));
-fill(select("partition"), catalogue.partitions.map((item) => h("option", { value: item.id }, item.id)));
-const several = catalogue.models.filter((item) => item.members.length > 1);
-fill(
-  select("models"),
-  h("optgroup", { label: "Heterogeneous" }, several.map((item) => h("option", { value: item.id }, item.title))),
-  h("optgroup", { label: "One architecture" }, catalogue.models.filter((item) => item.members.length === 1).map((item) => h("option", { value: item.id }, item.title))),
-);
+fill(preset, h("option", { value: "" }, "none"), Object.entries({ A: "A: pFedAFM, pFedES", B: "B: FedARC", C: "C: CompFL" }).filter(([id]) => id in catalogue.presets).map(([id, title]) => h("option", { value: id }, title)));
 
 const first = algorithmOf(data.algorithm) ?? algorithmOf("fedavg") ?? catalogue.algorithms[0];
-const draft = data.algorithm ? null : sessionStorage.getItem(DRAFT);
-area.value = data.spec ? specYaml(data.spec) : draft ?? specYaml(example(first.id));
+
+/** What the address carries comes first, then what the page was asked for, then what was left here. */
+function start() {
+  const draft = data.algorithm ? null : sessionStorage.getItem(DRAFT);
+  area.value = textOfAddress() ?? (data.spec ? specYaml(data.spec) : draft ?? specYaml(example(first.id)));
+  editor.drawLines();
+  check();
+}
+
 area.addEventListener("input", checkSoon);
 document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === "Enter") submit();
 });
 one("#form").addEventListener("submit", (event) => event.preventDefault());
-method.addEventListener("change", () => method.value && replace({ algorithm: blockOf(algorithmOf(method.value), method.value) }));
-select("preset").addEventListener("change", () => applyPreset(select("preset").value));
-select("dataset").addEventListener("change", () => {
-  const item = catalogue.datasets.find((entry) => datasetKey(entry) === select("dataset").value);
-  const transform = valueAt(current, "dataset.transform");
-  replace({ dataset: { name: item.id, ...(item.set ? { set: item.set } : {}), ...(transform ? { transform } : {}) }, ...(item.set ? { partition: { name: "imported" } } : {}) });
-});
-select("partition").addEventListener("change", () => {
-  const id = select("partition").value;
-  const { labels, split, seed: own, ...block } = blockOf(partitionOf(id), id);
-  replace({ partition: { ...block, ...(valueAt(current, "partition.split") && split ? { split: valueAt(current, "partition.split") } : {}) } });
-});
-select("models").addEventListener("change", () => replace({ models: { ...valueAt(current, "models"), family: select("models").value } }));
+preset.addEventListener("change", () => applyPreset(preset.value));
 button.addEventListener("click", submit);
 one("#start-over").addEventListener("click", () => {
-  area.value = specYaml(example(method.value || first.id));
   sessionStorage.removeItem(DRAFT);
+  history.replaceState(null, "", location.pathname);
+  area.value = specYaml(example(choices.algorithm.choices.idOf(firstSpec(current).algorithm) ?? first.id));
+  editor.drawLines();
   check();
 });
 for (const radio of all('input[name="copy-as"]')) radio.addEventListener("change", showCopies);
-editor.drawLines();
-check();
+window.addEventListener("hashchange", () => textOfAddress() !== null && start());
+start();
 live.start({ after: data.seq });

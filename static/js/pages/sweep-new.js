@@ -2,10 +2,11 @@
 
 import { api } from "../api.js";
 import { fill, h, one, pageData, setText } from "../dom.js";
-import { makeEditor } from "../editor.js";
+import { keepInAddress, linkTo, makeEditor, textOfAddress } from "../editor.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
-import { duration, formatBytes, integer } from "../units.js";
+import { bytesText, costText, plural, problemsOf, queueText, rehearse, showNotApplicable } from "../sweep-plan.js";
+import { integer } from "../units.js";
 
 const DRAFT = "fedarena.sweep-draft";
 const EXAMPLE = `name: who learns from whom
@@ -41,37 +42,22 @@ function verdict(state, text) {
   button.disabled = state !== "good";
 }
 
-function plural(count, word) {
-  return `${integer(count)} ${word}${count === 1 ? "" : "s"}`;
-}
-
-function costText({ seconds, unknown_seconds: unknown, slots }, count) {
-  if (!count) return "nothing to run";
-  if (seconds === null) return "no measurement yet";
-  const place = slots ? `on ${plural(slots, "slot")}` : "on one slot";
-  return `about ${duration(seconds)} ${place}${unknown ? `; no measurement yet for ${integer(unknown)} of ${integer(count)}` : ""}`;
-}
-
 function showPlan(plan) {
-  const reused = Object.values(plan.reused).reduce((sum, count) => sum + count, 0);
+  const reused = Object.entries(plan.reused).map(([state, count]) => `${integer(count)} ${state}`).join(", ");
   const notApplicable = plan.not_applicable.reduce((sum, item) => sum + item.experiments, 0);
-  const { cost } = plan;
   const facts = [
     ["Cells", integer(plan.cells)],
     ["Experiments", integer(plan.experiments)],
     ["To run", integer(plan.to_run)],
-    reused ? ["There already", Object.entries(plan.reused).map(([state, count]) => `${integer(count)} ${state}`).join(", ")] : null,
+    reused ? ["There already", reused] : null,
     notApplicable ? ["Not applicable", integer(notApplicable)] : null,
     plan.excluded ? ["Excluded", integer(plan.excluded)] : null,
-    ["Time", costText(cost, plan.to_run)],
-    ["Communication", cost.bytes === null ? "no measurement yet" : `${formatBytes(cost.bytes)}${cost.unknown_bytes ? `; no measurement yet for ${integer(cost.unknown_bytes)}` : ""}`],
+    ["Time", costText(plan)],
+    ["Communication", bytesText(plan)],
   ];
   fill(one("#dry-run"), facts.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value))));
-  one("#not-applicable").hidden = plan.not_applicable.length === 0;
-  fill(
-    one("#not-applicable .reasons"),
-    plan.not_applicable.map((item) => h("li", {}, h("code", {}, item.cell), h("span", {}, `${item.reason} (${plural(item.experiments, "experiment")})`))),
-  );
+  showNotApplicable(plan);
+  setText(button, plan.ok ? queueText(plan) : "Queue the sweep");
 }
 
 async function check() {
@@ -81,30 +67,25 @@ async function check() {
   const text = area.value;
   if (!text.trim()) {
     showProblems([{ field: "", message: "The document is empty. Start from the example." }]);
-    verdict("bad", "1 problem");
-    return;
+    return verdict("bad", "1 problem");
   }
   verdict("busy", "Checking…");
   try {
-    const plan = await api.checkSweep(text, controller.signal);
+    const { signal } = controller;
+    const plan = await api.checkSweep(text, signal);
     showPlan(plan);
-    const problems = plan.refused.map((item) => ({ field: item.field, message: item.experiments ? `${item.message} (in ${item.example || "all"}${item.experiments > 1 ? ` and ${integer(item.experiments - 1)} more` : ""})` : item.message }));
+    const problems = problemsOf(plan);
     showProblems(problems);
-    if (!plan.ok) {
-      setText(button, "Queue the sweep");
-      verdict("bad", plural(problems.length, "problem"));
-      return;
-    }
+    if (!plan.ok) return verdict("bad", plural(problems.length, "problem"));
     good = text;
-    const time = plan.cost.seconds === null ? "" : `, about ${duration(plan.cost.seconds)}`;
-    setText(button, plan.to_run ? `Queue ${plural(plan.to_run, "experiment")}${time}` : "Collect what is there");
-    verdict("good", plan.cost.seconds === null && plan.to_run ? "Ready; no measurement of its time yet" : "Ready");
+    verdict("good", "Ready");
+    return await rehearse(plan, () => api.rehearseSweep(text, signal), showPlan);
   } catch (error) {
-    if (error.name === "AbortError") return;
+    if (error.name === "AbortError") return undefined;
     const errors = error.errors ?? [{ field: "", message: error.message }];
     showProblems(errors);
     setText(button, "Queue the sweep");
-    verdict("bad", plural(errors.length, "problem"));
+    return verdict("bad", plural(errors.length, "problem"));
   }
 }
 
@@ -112,8 +93,17 @@ function checkSoon() {
   clearTimeout(timer);
   button.disabled = true;
   sessionStorage.setItem(DRAFT, area.value);
+  showLink();
   drawLines();
-  timer = window.setTimeout(check, 400);
+  timer = window.setTimeout(() => {
+    keepInAddress(area.value);
+    check();
+  }, 400);
+}
+
+/** The same document in the form. */
+function showLink() {
+  /** @type {HTMLAnchorElement} */ (one("#in-form")).href = linkTo("/new", area.value);
 }
 
 async function submit() {
@@ -130,17 +120,24 @@ async function submit() {
   }
 }
 
-area.value = data.yaml ?? sessionStorage.getItem(DRAFT) ?? EXAMPLE;
+function start() {
+  area.value = textOfAddress() ?? data.yaml ?? sessionStorage.getItem(DRAFT) ?? EXAMPLE;
+  drawLines();
+  showLink();
+  check();
+}
+
+window.addEventListener("hashchange", () => textOfAddress() !== null && start());
 area.addEventListener("input", checkSoon);
 area.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === "Enter") submit();
 });
 button.addEventListener("click", submit);
 one("#start-over").addEventListener("click", () => {
-  area.value = EXAMPLE;
   sessionStorage.removeItem(DRAFT);
-  check();
+  history.replaceState(null, "", location.pathname);
+  data.yaml = EXAMPLE;
+  start();
 });
-drawLines();
-check();
+start();
 live.start({ after: data.seq });

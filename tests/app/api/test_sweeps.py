@@ -79,6 +79,17 @@ def test_a_dry_run_shows_what_exists_and_what_the_rest_costs(client: httpx.Clien
     assert found["cost"]["text"] == "about 10 s"
 
 
+def test_a_dry_run_rehearses_what_was_never_measured_when_it_is_asked_to(client: httpx.Client) -> None:
+    body = document("rehearsed", grid={"training.batch_size": [4, 8]}, seeds=[1, 2, 3])
+    cost = client.post("/api/sweeps/check", json=body, params={"rehearse": True}).json()["cost"]
+    spec = {**body["base"], "training": {**BASE["training"], "batch_size": 4}, "seed": 1}
+    alone = client.post("/api/estimate", json=spec).json()["estimate"]
+    assert (cost["rehearsed"], cost["unknown_seconds"], cost["unknown_bytes"]) == (6, 0, 0)
+    assert cost["bytes"] == 6 * SPEC["rounds"] * (alone["round"]["bytes_up"] + alone["round"]["bytes_down"])
+    assert cost["seconds"] > 0
+    assert cost["text"].startswith("roughly ")
+
+
 def test_one_wrong_cell_refuses_the_whole_sweep(client: httpx.Client) -> None:
     body = document("wrong", grid={"training.lr": [0.1, -1]})
     checked = client.post("/api/sweeps/check", json=body).json()
