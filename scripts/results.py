@@ -40,6 +40,8 @@ ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 120.0
 CURVE = ("round", "accuracy", "loss", "bytes_up", "bytes_down", "client_flops", "server_flops", "eval_flops")
 """Columns of NAME.csv after method and seed: what does not depend on the machine."""
+SMOOTH = 5
+"""Tests that a point of NAME.svg is the mean of: a round tests its cohort alone, which differs from round to round."""
 
 
 def private_settings(outputs: Path) -> Settings:
@@ -198,7 +200,8 @@ def table(plan: SweepPlan, runs: Sequence[Sequence[Finished]], name: str) -> str
         "",
         f"![Accuracy by round]({name}.svg)",
         "",
-        f"[Every round as CSV]({name}.csv)",
+        f"Each point is the mean of the last {SMOOTH} tests and of all seeds, with a band of one standard deviation.",
+        f"[Every round as CSV]({name}.csv).",
         "",
         "| method | seeds | best round | last round | all clients "
         f"| rounds to {target:.0%} | MB to {target:.0%} | TFLOP to {target:.0%} |",
@@ -223,7 +226,8 @@ def write_curves(database: Database, plan: SweepPlan, runs: Sequence[Sequence[Fi
                 )
     keys = [run.id for found in runs for run in found]
     with database.read() as session:
-        lines = mean_curves(session, list(experiments.some(session, keys).values()), x="round", y="accuracy")
+        rows = list(experiments.some(session, keys).values())
+        lines = mean_curves(session, rows, x="round", y="accuracy", smooth=SMOOTH)
     frame = figure.Frame("round", "accuracy", plan.sweep.report.target if plan.sweep.report else None)
     stem.with_suffix(".svg").write_bytes(figure.draw(lines, frame, "svg"))
 
