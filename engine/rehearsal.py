@@ -16,6 +16,7 @@ from torch import Tensor
 from engine.algorithm import Client, Payload, Setup
 from engine.algorithms import REGISTRY
 from engine.data.partition import ClientShare
+from engine.executor import Bench
 from engine.run import BYTES_PER_SCALAR, Run
 from engine.spec import ExperimentSpec
 from engine.training import Diverged, Interrupted
@@ -71,6 +72,11 @@ class Rehearsal(Run):
         result = super()._result(client, payload, scalars_down, seconds)
         self.spent[client.round, client.id] = result
         return result
+
+    def _announce(self, bench: Bench, result: ClientResult) -> ClientResult:
+        told = super()._announce(bench, result)
+        self.spent[0, told.id] = told
+        return told
 
     def perform(self) -> Estimate:
         """The opening, and two rounds from the middle: what a method does only after a warm-up is then among it.

@@ -1,4 +1,4 @@
-"""Writes the tables of the documentation and the table of the networks' sizes from the code.
+"""Writes the tables of the documentation, the networks' sizes and the methods' costs from the code.
 
 A table stands between <!-- table: NAME --> and <!-- end -->; everything around it is written by hand. With `--check`
 nothing is written: it says whether the pages are current.
@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,10 +17,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from app.config import Settings
+from app.studies import costs
 from engine.algorithms import REGISTRY
 from engine.data.spec import DatasetSpec, PartitionSpec
-from engine.models import FAMILIES
-from engine.models.sizes import FILE, all_counted
+from engine.models import FAMILIES, sizes
 from engine.records import Headline, RoundRecord
 from engine.spec import EvaluationSpec, ExperimentSpec, ModelsSpec, TrainingSpec
 
@@ -193,6 +193,12 @@ def current(text: str) -> str:
     return BLOCK.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}{match[3]}", text)
 
 
+def write_rows(file: Path, rows: Mapping[str, Any]) -> None:
+    """JSON with one line for every key."""
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in rows.items())
+    file.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, end with 1 if a page is out of date")
@@ -207,8 +213,8 @@ def main() -> int:
             if not check:
                 path.write_text(after, encoding="utf-8")
     if not check:
-        lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in all_counted().items())
-        FILE.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+        write_rows(sizes.FILE, sizes.all_counted())
+        write_rows(costs.FILE, {name: costs.rehearsed(name) for name in REGISTRY})
     for page in stale:
         sys.stdout.write(f"{page} {'is out of date: make docs' if check else 'written'}\n")
     return 1 if check and stale else 0

@@ -1,22 +1,18 @@
 """The methods: what each does, costs and reaches, made from its own file, the published numbers and the store."""
 
 import re
-from functools import lru_cache
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from app.pages.equations import Run, typeset
 from app.pages.rendering import database_of, error_page, render, settings_of
 from app.store import experiments, sequence
 from app.store.tables import Experiment
-from app.studies import published
+from app.studies import costs, published
 from engine import catalogue
-from engine.spec import ExperimentSpec, SpecError
 
 router = APIRouter(include_in_schema=False)
 
@@ -29,19 +25,7 @@ FAMILY_TITLES = {
     "standalone": "Standalone",
 }
 
-REFERENCE: dict[str, Any] = {
-    "dataset": {"name": "digits"},
-    "partition": {"name": "pathological", "classes_per_client": 2},
-    "models": {"family": "cnn-1-5"},
-    "clients": 10,
-    "rounds": 100,
-    "training": {"epochs": 1, "batch_size": 64, "augment": False},
-}
-"""The set-up for which the pages name a cost; it needs no download."""
-
 _TOUCHING = re.compile(r"([),;:.]*)(.*?)(\(?)", re.DOTALL)
-
-REFERENCE_WORDS = "10 clients with CNN-1 … CNN-5 on digits, two classes each, one local epoch"
 
 _SYMBOL = re.compile(r"^(\w[\u0300-\u036f]?\d?(?:_\w+)?): ")  # a description may begin with the paper's letter
 
@@ -65,8 +49,8 @@ def methods_page(request: Request) -> Response:
         "methods",
         groups=groups,
         tried=tried,
-        reference=REFERENCE_WORDS,
-        data={"seq": seq, "methods": [entry["id"] for entry in known]},
+        reference=costs.REFERENCE_WORDS,
+        data={"seq": seq, "costs": {entry["id"]: costs.written()[entry["id"]] for entry in known}},
     )
 
 
@@ -99,27 +83,9 @@ def method_page(request: Request, name: str) -> Response:
         published=_published(name),
         papers=published.papers(),
         measured=measured,
-        reference=REFERENCE_WORDS,
-        data={"seq": seq, "methods": [name]},
+        reference=costs.REFERENCE_WORDS,
+        data={"seq": seq, "costs": {name: costs.written()[name]}},
     )
-
-
-@router.get("/methods/{name}/cost.json")
-async def cost(request: Request, name: str) -> dict[str, Any]:
-    """What a round of the reference set-up costs; a sentence where the method cannot run in it."""
-    return await run_in_threadpool(_cost, name, settings_of(request).data_root)
-
-
-@lru_cache(maxsize=128)
-def _cost(name: str, data_root: Path) -> dict[str, Any]:
-    try:
-        spec = ExperimentSpec.parse({**REFERENCE, "algorithm": {"name": name}})
-        found = catalogue.estimate(spec, data_root)
-    except SpecError as error:
-        return {"cost": None, "reason": error.problems[0].message}
-    if found is None:
-        return {"cost": None, "reason": "it cannot be told in advance"}
-    return {"cost": vars(found.round), "opening": vars(found.opening), "reason": ""}
 
 
 def _prose(text: str) -> list[tuple[list[Run], str]]:

@@ -8,10 +8,11 @@ Shen, Zhang, Jia, Zhang, Huang, Zhou, Kuang, Wu, Wu: Federated Mutual Learning. 
     server   G = Σ w_k G_k
     use      F_k(x)
 
-With α = ½ the labels have half the step, and a peer that knows nothing yet adds none. Seen on digits, one seed (ten
-tiny networks, preset B, 3 and 10 rounds): 0.31 and 0.56; Standalone 0.52 and 0.70, with half the rate 0.31 and 0.58.
-Deviations: the peer is detached and KL is summed over the classes (a public library does neither). Weights by samples;
-uniform as in that library under preset B, together with its gradient clip of 10. A term of weight 0 is not computed.
+With α = ½ the labels have half the step, and a peer that knows nothing yet adds none. Seen on digits with one
+seed and preset B with 10 tiny networks, after 3 and 10 rounds: accuracy is 0.31 and 0.56, that of Standalone 0.52 and
+0.70, and with half the rate 0.31 and 0.58. Deviations: the peer is detached and KL is summed over the classes (a public
+library does neither). Weights by samples; uniform as in that library under preset B, together with its gradient clip of
+10. A term of weight 0 is not computed.
 """
 
 from typing import Literal

@@ -261,9 +261,10 @@ def test_a_method_shows_what_was_measured_and_what_is_published(app: FastAPI, cl
     assert 'id="pfedafm/table-2/pfedafm/cifar10/cnn-1/n10/accuracy"' in html
 
 
-def test_the_cost_of_a_method_is_told_for_the_reference(client: TestClient) -> None:
-    assert client.get("/methods/standalone/cost.json").json()["cost"]["bytes_up"] == 0
-    assert client.get("/methods/fedavg/cost.json").json()["cost"]["bytes_up"] > 0
+def test_the_cost_of_a_method_comes_with_its_page(client: TestClient) -> None:
+    listed = page_data(client.get("/methods").text)["costs"]
+    assert (listed["standalone"]["round"]["bytes_up"], listed["fedavg"]["round"]["bytes_up"]) == (0, 59_869_392)
+    assert page_data(client.get("/methods/fedavg").text)["costs"] == {"fedavg": listed["fedavg"]}
 
 
 def test_settings_hide_passwords_and_say_where_a_value_comes_from(

@@ -25,7 +25,8 @@ def test_the_estimate_is_what_the_second_round_costs(name: str, small_spec: Spec
     opening, _, second = Run(spec).rounds()
     assert (found.round.bytes_up, found.round.bytes_down) == (second.bytes_up, second.bytes_down)
     assert found.round.client_flops == pytest.approx(second.client_flops, rel=0.01)
-    assert (found.opening.bytes_up, found.opening.client_flops) == (opening.bytes_up, opening.client_flops)
+    assert (found.opening.bytes_up, found.opening.bytes_down) == (opening.bytes_up, opening.bytes_down)
+    assert found.opening.client_flops == opening.client_flops
 
 
 def test_a_part_of_the_clients_costs_a_part(small_spec: SpecMaker) -> None:

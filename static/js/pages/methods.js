@@ -1,4 +1,4 @@
-// The methods, all or one: what a round costs comes after the page, since it has to be rehearsed.
+// The methods, all or one, with the swatch of each and what a round of it costs.
 
 import { swatch } from "../chart-swatch.js";
 import { methodStyle } from "../colours.js";
@@ -8,18 +8,12 @@ import { formatBytes, formatFlops } from "../units.js";
 
 const data = pageData();
 
-async function costOf(id) {
-  const response = await fetch(`/methods/${encodeURIComponent(id)}/cost.json`);
-  if (!response.ok) throw new Error(`The cost of ${id} could not be read.`);
-  return response.json();
-}
-
-function show(root, { cost, opening, reason }) {
-  const texts = cost && {
-    bytes: formatBytes(cost.bytes_up + cost.bytes_down),
-    up: formatBytes(cost.bytes_up),
-    down: formatBytes(cost.bytes_down),
-    flops: formatFlops(cost.client_flops),
+function show(root, { round, opening, reason }) {
+  const texts = round && {
+    bytes: formatBytes(round.bytes_up + round.bytes_down),
+    up: formatBytes(round.bytes_up),
+    down: formatBytes(round.bytes_down),
+    flops: formatFlops(round.client_flops),
     opening: `${formatBytes(opening.bytes_up + opening.bytes_down)} · ${formatFlops(opening.client_flops)}`,
   };
   for (const cell of all("[data-cost]", root)) {
@@ -38,8 +32,6 @@ for (const row of all("tr[data-method]")) {
 const head = document.querySelector(".page-head[data-method]");
 if (head instanceof HTMLElement) head.prepend(swatch(methodStyle(head.dataset.method, head.dataset.family)));
 
+for (const [id, cost] of Object.entries(data.costs)) show(document.querySelector(`tr[data-method="${CSS.escape(id)}"]`) ?? document, cost);
+
 live.start({ after: data.seq });
-for (const id of data.methods) {
-  // one after the other: the server rehearses one at a time anyway, and the table fills from the top
-  show(document.querySelector(`tr[data-method="${CSS.escape(id)}"]`) ?? document, await costOf(id));
-}

@@ -79,6 +79,13 @@ def test_the_forward_pass_is_the_head_of_the_body() -> None:
     assert torch.equal(model(x), model.head(model.body(x)))
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_no_head_ends_with_an_activation(architecture: str) -> None:
+    """In a public library the heads of several layers end with a ReLU, so that no logit is below zero."""
+    plan = ARCHITECTURES[architecture]
+    assert isinstance(list(plan.head(plan.feature_dim, 10).modules())[-1], nn.Linear)
+
+
 def test_the_same_seed_gives_the_same_weights() -> None:
     def seeded() -> SplitModel:
         torch.manual_seed(7)
