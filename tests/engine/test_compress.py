@@ -27,6 +27,7 @@ def test_at_least_one_direction_is_kept_even_of_zeros() -> None:
 
 def test_all_directions_are_kept_when_only_all_of_them_reach_the_energy() -> None:
     assert kept_rank(torch.ones(10), 0.95) == 10
+    assert kept_rank(torch.ones(10), 1 + 1e-12) == 10  # or not even they, by rounding
 
 
 def test_a_stack_has_one_common_rank() -> None:

@@ -1,4 +1,4 @@
-"""Whole rounds of FedTGP, FedGH and FML against the same rounds written down as plain loops with torch's own optimiser.
+"""Whole rounds of four methods against the same rounds written down as plain loops with torch's own optimiser.
 
 A step of each is computed by hand elsewhere. Here the steps are put together: who takes part, what is received, kept,
 sent and trained, over three rounds with momentum, weight decay, clipping and clients that are away.
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, mse_loss, one_hot
 
 from engine.algorithm import Client
+from engine.data.samples import split_batches
 from engine.executor import Bench
 from engine.run import Run
 from engine.training import shuffled_batches
@@ -87,16 +88,17 @@ def test_three_rounds_of_fedtgp(small_spec: SpecMaker) -> None:
                 step(loss if table is None else loss + 10 * mse_loss(z, table[y]), optimiser)
             pairs += plain.prototypes(k)
         p, c = torch.stack([row for row, _ in pairs]), torch.tensor([label for _, label in pairs])
-        centres = torch.stack([p[c == label].mean(0) for label in c.unique()])
+        centres = torch.stack([p[c == label].mean(0) for label in torch.unique(c)])
         gaps = (centres[:, None] - centres).norm(dim=2) + torch.eye(len(centres)) * 1e9
         δ, draws = gaps.min(1).values.max(), run.setup.server_draws("fedtgp", t)
         for _ in range(20):
-            for rows in torch.randperm(len(p), generator=draws).split(8):
+            for rows in torch.split(torch.randperm(len(p), generator=draws), 8):
                 D = (p[rows][:, None] - outer(inner(embedding.weight).relu())).norm(dim=2)
                 cross_entropy(-(D + δ * one_hot(c[rows], L)), c[rows]).backward()  # type: ignore[no-untyped-call]
                 with torch.no_grad():
                     for weight in parts.parameters():
-                        weight -= 0.1 * weight.grad  # type: ignore[operator]
+                        assert weight.grad is not None
+                        weight.sub_(0.1 * weight.grad)
                         weight.grad = None
         table = outer(inner(embedding.weight).relu()).detach()
     assert table is not None
@@ -123,7 +125,7 @@ def test_three_rounds_of_fedgh(small_spec: SpecMaker) -> None:
             gradients = torch.autograd.grad(loss, list(φ.parameters()))
             with torch.no_grad():
                 for weight, gradient in zip(φ.parameters(), gradients, strict=True):
-                    weight -= 0.1 * gradient
+                    weight.sub_(0.1 * gradient)
     for name, tensor in φ.state_dict().items():
         assert torch.allclose(run.server.groups["16x4"][name], tensor, atol=1e-4)
     expect(run, plain, "model.body.", "body.")
@@ -155,4 +157,48 @@ def test_three_rounds_of_fml(small_spec: SpecMaker) -> None:
         newest = {name: torch.stack([w * tensors[name] for w, tensors in weighted]).sum(0) for name in newest}
     for name, tensor in newest.items():
         assert torch.allclose(run.server.groups["all"][name], tensor, atol=1e-4), name
+    expect(run, plain, "model.", "")
+
+
+def test_three_rounds_of_fedapen(small_spec: SpecMaker) -> None:
+    algorithm = {"name": "fedapen", "adaptability_ratio": 0.3, "weight_lr": 0.02, "small_model": "compfl-cnn"}
+    run = Run(small_spec(algorithm, **SETTING))
+    seen = {record.round: record.traces.get("ensemble_weight", {}) for record in run.rounds()}
+    plain = Plain(run)
+    a = dict.fromkeys(range(run.setup.clients), 0.5)
+    trained: set[int] = set()
+    G = run.algorithm.shared(plain.client(0, 1))  # type: ignore[attr-defined]
+    newest = {name: tensor.clone() for name, tensor in G.state_dict().items()}
+    for t in (1, 2, 3):
+        sent: list[dict[str, Tensor]] = []
+        for k in run.setup.participants(t):
+            F, client = plain.models[k], plain.client(k, t)
+            G.load_state_dict(newest)
+            G.requires_grad_(True)
+            train, held_out = run.algorithm._split(client)  # type: ignore[attr-defined]
+            if k in trained:
+                x, y = held_out.batch(torch.arange(len(held_out)))
+                f, g = F(x).detach(), G(x).detach()
+                for _ in range(10):
+                    for rows in split_batches(torch.arange(len(y)), 8):
+                        share = torch.tensor(a[k], requires_grad=True)
+                        cross_entropy(share * f[rows] + (1 - share) * g[rows], y[rows]).backward()  # type: ignore[no-untyped-call]
+                        assert share.grad is not None
+                        a[k] = min(1.0, max(0.0, a[k] - 0.02 * share.grad.item()))
+            trained.add(k)
+            optimisers = sgd(F), sgd(G)
+            for x, y in shuffled_batches(client, train, range(2)):
+                f, g = F(x), G(x)
+                p, q = f.log_softmax(1), g.log_softmax(1)
+                of_F = cross_entropy(f, y) + kl_div(p, q.detach().exp(), reduction="batchmean")
+                of_G = cross_entropy(g, y) + kl_div(q, p.detach().exp(), reduction="batchmean")
+                of_F = of_F + cross_entropy(a[k] * f + (1 - a[k]) * g.detach(), y)
+                of_G = of_G + cross_entropy(a[k] * f.detach() + (1 - a[k]) * g, y)
+                step(of_F + of_G, *optimisers)
+            sent.append({name: tensor.detach().clone() for name, tensor in G.state_dict().items()})
+            assert abs(seen[t][str(k)] - a[k]) < 1e-4
+        newest = {name: torch.stack([tensors[name] for tensors in sent]).mean(0) for name in newest}
+    assert any(0 < abs(share - 0.5) < 0.5 for share in a.values())
+    for name, tensor in newest.items():
+        assert torch.allclose(run.server.groups["all"][name], tensor, atol=1e-3), name
     expect(run, plain, "model.", "")
