@@ -215,7 +215,7 @@ def rows_of(store: Database) -> tuple[int, str]:
 def test_an_old_store_with_many_rows_is_migrated_without_loss(home: Path, rows: int) -> None:
     store = old_store(f"sqlite:///{home / 'old.db'}", rows)
     migrate(store)
-    assert rows_of(store) == (rows, "0002")
+    assert rows_of(store) == (rows, "0003")
     store.close()
 
 
@@ -245,7 +245,7 @@ def killed_half_way(url: str) -> None:
         store.close()
     store = Database(url)
     migrate(store)
-    assert rows_of(store) == (100, "0002")
+    assert rows_of(store) == (100, "0003")
     store.close()
 
 
