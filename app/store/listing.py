@@ -54,8 +54,11 @@ def find(
     offset: int = 0,
 ) -> list[Experiment]:
     """A page of the list. Equal values stand newest first, and missing ones last."""
-    key = _key(sort)
-    order = [key.desc().nulls_last() if descending else key.asc().nulls_last(), col(Experiment.id).desc()]
+    key, newest = _key(sort), col(Experiment.id).desc()
+    if sort is Sort.CREATED:  # by the id alone, which is unique and never null: an index can be followed
+        order = [newest if descending else col(Experiment.id).asc()]
+    else:
+        order = [key.desc().nulls_last() if descending else key.asc().nulls_last(), newest]
     # ids first: sorting whole rows would carry every spec through the sorter
     ids = select(col(Experiment.id)).where(*_conditions(wanted)).order_by(*order).limit(limit).offset(offset)
     places = {key: place for place, key in enumerate(session.scalars(ids))}

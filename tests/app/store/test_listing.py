@@ -1,8 +1,13 @@
 """The list is filtered, sorted and paged in the database, on SQLite and PostgreSQL alike."""
 
-import pytest
+from collections.abc import Callable
+from typing import Any
 
-from app.store import labels, listing
+import pytest
+from sqlalchemy import event
+from sqlmodel import Session
+
+from app.store import experiments, labels, listing
 from app.store.database import Database
 from app.store.listing import Filter, Sort
 from app.store.states import State
@@ -56,3 +61,60 @@ def test_labels_change_without_the_fingerprint(database: Database) -> None:
     assert (after.name, after.tags, after.spec["name"], after.spec["tags"]) == ("new", ["seen"], "new", ["seen"])
     assert after.fingerprint == before.fingerprint
     assert after.state_seq > before.state_seq
+
+
+def plans(database: Database, look: Callable[[Session], object]) -> list[str]:
+    """How SQLite goes about each query of a look, a line each."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith("SELECT"):
+            asked.append((statement, parameters))
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    with database.read() as session:
+        look(session)
+    event.remove(database.engine, "before_cursor_execute", note)
+    with database.engine.connect() as connection:
+        return [
+            "; ".join(
+                row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+            )
+            for statement, parameters in asked
+        ]
+
+
+FILTERS = {
+    "state": Filter(state=State.FINISHED),
+    "algorithm": Filter(algorithm="fedavg"),
+    "dataset": Filter(dataset="digits"),
+}
+
+
+@pytest.mark.parametrize("column", FILTERS)
+def test_a_filter_reads_and_counts_only_what_it_lets_through(sqlite_database: Database, column: str) -> None:
+    [counted] = plans(sqlite_database, lambda session: listing.count(session, FILTERS[column]))
+    assert f"SEARCH experiment USING INDEX ix_experiment_shown_{column}" in counted
+    found = plans(sqlite_database, lambda session: listing.find(session, FILTERS[column]))[0]
+    assert f"SEARCH experiment USING INDEX ix_experiment_shown_{column}" in found
+    assert "TEMP B-TREE" not in found, "newest first is the order of the index"
+
+
+@pytest.mark.parametrize(("sort", "column"), [("state", "state"), ("method", "algorithm"), ("data", "dataset")])
+@pytest.mark.parametrize("descending", [True, False])
+def test_a_sort_by_what_seldom_changes_follows_an_index(
+    sqlite_database: Database, sort: str, column: str, descending: bool
+) -> None:
+    plan = plans(
+        sqlite_database, lambda session: listing.find(session, Filter(), sort=Sort(sort), descending=descending)
+    )[0]
+    assert f"ix_experiment_shown_{column}" in plan
+
+
+def test_totals_and_choices_are_read_in_the_order_of_an_index(sqlite_database: Database) -> None:
+    [by_state] = plans(sqlite_database, experiments.counts)
+    [by_method] = plans(sqlite_database, experiments.counts_by_algorithm)
+    methods, datasets, _tags = plans(sqlite_database, listing.choices)
+    assert by_state == "SCAN experiment USING INDEX ix_experiment_shown_state"
+    assert by_method == methods == "SCAN experiment USING INDEX ix_experiment_shown_algorithm"
+    assert datasets == "SCAN experiment USING INDEX ix_experiment_shown_dataset"
