@@ -86,7 +86,10 @@ def shown_settings(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _hidden(name: str, value: object) -> str:
-    text = "" if value is None else str(value)
+    """As the variable is written: true, 15."""
+    text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, float):
+        text = f"{value:g}"
     if text and _SECRET.search(name):
         return "hidden"
     return _PASSWORD.sub(r"\1:hidden@", text)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from app.pages.equations import Run, typeset
 from app.pages.rendering import database_of, error_page, render, settings_of
+from app.pages.words import dataset_text, partition_text
 from app.store import experiments, sequence
 from app.store.tables import Experiment
 from app.studies import costs, published
@@ -58,7 +59,7 @@ def methods_page(request: Request) -> Response:
 def method_page(request: Request, name: str) -> Response:
     known = {entry["id"]: entry for entry in _catalogue(request)["algorithms"]}
     if name not in known:
-        message = f"There is no method {name}. The methods are {', '.join(known)}."
+        message = f"There is no method “{name}”. The methods are {', '.join(known)}."
         return error_page(request, 404, message)
     method, head = known[name], catalogue.method_header(name)
     with database_of(request).read() as session:
@@ -145,8 +146,8 @@ def _published(name: str) -> list[dict[str, Any]]:
             "id": row.id,
             "paper": row.paper,
             "place": row.place.replace("-", " "),
-            "dataset": _dataset(row.spec.get("dataset", {})),
-            "partition": _partition(row.spec.get("partition", {})),
+            "dataset": dataset_text(row.spec.get("dataset", {})),
+            "partition": partition_text(row.spec.get("partition", {})),
             "models": row.spec.get("models", {}).get("family", ""),
             "clients": row.spec.get("clients", ""),
             "participation": row.spec.get("participation", ""),
@@ -165,8 +166,8 @@ def _measured(row: Experiment) -> dict[str, Any]:
         "id": row.id,
         "name": row.name or f"seed {spec['seed']}",
         "state": row.state.value,
-        "dataset": _dataset(spec["dataset"]),
-        "partition": _partition(spec["partition"]),
+        "dataset": dataset_text(spec["dataset"]),
+        "partition": partition_text(spec["partition"]),
         "models": spec["models"]["family"],
         "clients": spec["clients"],
         "participation": spec["participation"],
@@ -174,19 +175,6 @@ def _measured(row: Experiment) -> dict[str, Any]:
         "round": row.best_round,
         "rounds": row.rounds,
     }
-
-
-def _dataset(spec: dict[str, Any]) -> str:
-    name = spec.get("set") or spec.get("name", "")
-    return f"{name} (coarse)" if spec.get("labels") == "coarse" else str(name)
-
-
-def _partition(spec: dict[str, Any]) -> str:
-    parts = [str(spec.get("name", ""))]
-    if "classes_per_client" in spec:
-        parts.append(f"{spec['classes_per_client']} classes")
-    parts += [f"{letter} {spec[key]}" for key, letter in (("beta", "β"), ("alpha", "α")) if key in spec]
-    return ", ".join(part for part in parts if part)
 
 
 def _catalogue(request: Request) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from sqlmodel import Session
 from starlette.responses import Response
 
 from app.comparison import curves
+from app.comparison.palette import method_title
 from app.pages.rendering import database_of, error_page, render, settings_of
+from app.pages.words import dataset_text, partition_text
 from app.store import experiments, listing, rounds, sequence
 from app.store.listing import Filter, Sort
 from app.store.states import State
@@ -45,9 +47,10 @@ def list_page(
     order: str = "down",
 ) -> Response:
     if state and state not in set(State):
-        return error_page(request, 422, f"An experiment is never {state!r}. The states are {', '.join(State)}.")
+        states = ", ".join(State).replace("_", " ")
+        return error_page(request, 422, f"An experiment is never “{state}”. The states are {states}.")
     if sort not in set(Sort):
-        return error_page(request, 422, f"The list cannot be sorted by {sort!r}. It can by {', '.join(Sort)}.")
+        return error_page(request, 422, f"The list cannot be sorted by “{sort}”. It can by {', '.join(Sort)}.")
     wanted = Filter(State(state) if state else None, algorithm, dataset, tag, search)
     with database_of(request).read() as session:
         data = {
@@ -68,14 +71,20 @@ def experiment_page(request: Request, experiment: str) -> Response:
         seq = _seq(session)
         row = experiments.get(session, experiment)
         if row is None:
-            return error_page(request, 404, f"There is no experiment {experiment}. It may have been on another server.")
+            message = f"There is no experiment “{experiment}”. It may have been on another server."
+            return error_page(request, 404, message)
         data = {
             "seq": seq,
             "experiment": _view(row),
             "rounds": rounds.after(session, experiment),
             "architectures": catalogue.architectures(ExperimentSpec.model_validate(row.spec)),
         }
-    return render(request, "experiment.html", "experiments", data=data)
+    spec = row.spec
+    about = {
+        "method": method_title(row.algorithm),
+        "data": f"{dataset_text(spec['dataset'])}, {partition_text(spec['partition'])}",
+    }
+    return render(request, "experiment.html", "experiments", data=data, about=about)
 
 
 @router.get("/compare")
@@ -104,10 +113,10 @@ def new_page(request: Request, copy_of: Annotated[str, Query(alias="from")] = ""
         seq = _seq(session)
         row = experiments.get(session, copy_of) if copy_of else None
     if copy_of and row is None:
-        return error_page(request, 404, f"There is no experiment {copy_of} to start from.")
+        return error_page(request, 404, f"There is no experiment “{copy_of}” to start from.")
     known = catalogue.catalogue(settings_of(request).data_root)
     if algorithm and algorithm not in {item["id"] for item in known["algorithms"]}:
-        return error_page(request, 404, f"There is no method {algorithm} to start from.")
+        return error_page(request, 404, f"There is no method “{algorithm}” to start from.")
     data = {
         "seq": seq,
         "spec": None if row is None else row.spec,

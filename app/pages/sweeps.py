@@ -35,7 +35,7 @@ def new_page(request: Request, copy_of: Annotated[str, Query(alias="from")] = ""
         seq = sequence.current(session)
         row = sweeps.get(session, copy_of) if copy_of else None
     if copy_of and row is None:
-        return error_page(request, 404, f"There is no sweep {copy_of} to start from.")
+        return error_page(request, 404, f"There is no sweep “{copy_of}” to start from.")
     data = {"seq": seq, "yaml": None if row is None else _yaml(row.document)}
     return render(request, "sweep-new.html", "sweeps", data=data)
 
@@ -46,6 +46,6 @@ def sweep_page(request: Request, sweep: str) -> Response:
     with database_of(request).read() as session:
         row = sweeps.get(session, sweep)
         if row is None:
-            return error_page(request, 404, f"There is no sweep {sweep}. It may have been on another server.")
+            return error_page(request, 404, f"There is no sweep “{sweep}”. It may have been on another server.")
         view = sweep_view(session, row, 3 * settings.heartbeat_seconds).model_dump(mode="json")
     return render(request, "sweep.html", "sweeps", data={"sweep": view, "yaml": _yaml(view["document"])})

@@ -2,7 +2,7 @@
 
 import { publishAs } from "./chart.js";
 import { cssColour, isDark, onThemeChange } from "./colours.js";
-import { download, fill, h } from "./dom.js";
+import { download, fill, h, toolButton } from "./dom.js";
 import { csv } from "./table.js";
 
 const LIBRARY = "/static/vendor/echarts/echarts.esm.min.mjs";
@@ -47,6 +47,69 @@ export function tip(head, rows) {
   return h("div", {}, h("div", { class: "tip-head" }, head), rows.map(([name, value]) => h("div", { class: "tip-row" }, h("span", { class: "tip-name" }, name), h("span", { class: "num" }, value))));
 }
 
+const LABEL = { size: 12, height: 15, gap: 4 };
+
+function textWidth(text) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `${LABEL.size}px ${FONT}`;
+  return pen.measureText(text).width;
+}
+
+/** The first place beside a bubble, then further and further away: right, left, above, below, and between them. */
+const ANGLES = [0, 180, 270, 90, 315, 45, 225, 135].map((angle) => (angle * Math.PI) / 180);
+const RINGS = [0, 8, 16, 26, 38, 52, 70];
+
+/**
+ * A place for the name of every bubble that covers no other name and no other bubble, as far as there is one.
+ * @param {{x: number, y: number, radius: number, text: string}[]} bubbles in pixels
+ * @param {{left: number, top: number, right: number, bottom: number}} frame
+ * @returns {{x: number, y: number, line: [number, number, number, number]|null}[]} middle of the left edge of each name, and a
+ *   line to its bubble where it stands apart
+ */
+export function placeNames(bubbles, frame) {
+  const taken = /** @type {any[]} */ ([]);
+  const circles = bubbles.map(({ x, y, radius }) => ({ left: x - radius, right: x + radius, top: y - radius, bottom: y + radius }));
+  const overlap = (a, b) => Math.max(0, Math.min(a.right, b.right) - Math.max(a.left, b.left)) * Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top));
+  const found = new Map();
+  // from the rim to the middle: who stands free keeps the usual place, the crowd shares what is left
+  const crowd = (one) => circles.reduce((sum, other) => sum + overlap(grown(circles[one]), other), 0);
+  const order = bubbles.map((_, index) => index).sort((a, b) => crowd(a) - crowd(b));
+  for (const index of order) {
+    const { x, y, radius, text } = bubbles[index];
+    const width = textWidth(text);
+    let best = null;
+    for (const ring of RINGS) {
+      for (const angle of ANGLES) {
+        const reach = radius + LABEL.gap + ring;
+        const [dx, dy] = [Math.cos(angle), Math.sin(angle)];
+        const left = x + reach * dx - (dx > 0.1 ? 0 : dx < -0.1 ? width : width / 2);
+        const middle = y + reach * dy + (Math.abs(dx) < 0.1 ? (dy * LABEL.height) / 2 : 0);
+        const box = { left, right: left + width, top: middle - LABEL.height / 2, bottom: middle + LABEL.height / 2 };
+        const outside = width * LABEL.height - overlap(box, frame);
+        // a name that stands nearer to another bubble would be read as that one's
+        const stolen = bubbles.some((other, place) => place !== index && away(box, other) <= away(box, bubbles[index]) + 2) ? 150 : 0;
+        const cost = outside * 4 + stolen + [...taken, ...circles].reduce((sum, other) => sum + overlap(box, other), 0) + ring / 10;
+        if (best === null || cost < best.cost) best = { cost, box, left, middle, ring, angle };
+      }
+      if (best.cost <= ring / 10 + 0.01) break;
+    }
+    taken.push(best.box);
+    const [cos, sin] = [Math.cos(best.angle), Math.sin(best.angle)];
+    const line = best.ring < 8 ? null : [x + radius * cos, y + radius * sin, x + (radius + best.ring) * cos, y + (radius + best.ring) * sin];
+    found.set(index, { x: best.left, y: best.middle, line });
+  }
+  return bubbles.map((_, index) => found.get(index));
+}
+
+/** From the nearest edge of a box to the rim of a bubble. */
+function away(box, { x, y, radius }) {
+  return Math.hypot(Math.max(box.left - x, 0, x - box.right), Math.max(box.top - y, 0, y - box.bottom)) - radius;
+}
+
+function grown(box) {
+  return { left: box.left - 40, right: box.right + 40, top: box.top - 12, bottom: box.bottom + 12 };
+}
+
 export class Plot {
   /**
    * @param {HTMLElement} root an empty element
@@ -55,14 +118,13 @@ export class Plot {
   constructor(root, { name, title, file = () => name }) {
     this.name = name;
     this.file = file;
-    /** @type {((ink: any) => any)|null} */
+    /** @type {((ink: any, size: {width: number, height: number}) => any)|null} */
     this.option = null;
     /** @type {unknown[][]} */
     this.rows = [];
     /** @type {any} */
     this.chart = null;
     this.drawn = "";
-    const tool = (label, help, action) => h("button", { type: "button", class: "tool", title: help, on: { click: action } }, label);
     this.hint = h("span", { class: "chart-hint" });
     this.stage = h("div", { class: "plot-stage" });
     this.canvas = h("div", { class: "plot-canvas", role: "img", "aria-label": title });
@@ -79,9 +141,9 @@ export class Plot {
         h(
           "div",
           { class: "tools" },
-          tool("CSV", "Download the data of this chart", () => download(`${this.file()}.csv`, csv(this.rows), "text/csv")),
-          tool("SVG", "Download this chart as a vector image", async () => download(`${this.file()}.svg`, await this.toSvg(), "image/svg+xml")),
-          tool("PNG", "Download this chart as an image", () => this.toPng()),
+          toolButton("CSV", "Download the data of this chart", () => download(`${this.file()}.csv`, csv(this.rows), "text/csv")),
+          toolButton("SVG", "Download this chart as a vector image", async () => download(`${this.file()}.svg`, await this.toSvg(), "image/svg+xml")),
+          toolButton("PNG", "Download this chart as an image", () => this.toPng()),
         ),
       ),
       this.stage,
@@ -91,11 +153,12 @@ export class Plot {
       drawn: () => Boolean(this.chart) && this.blank.hidden,
     });
     onThemeChange(() => this.draw(true));
-    new ResizeObserver(() => this.chart?.resize()).observe(this.stage);
+    new ResizeObserver(() => this.chart && this.draw(true)).observe(this.stage);
   }
 
   /**
-   * @param {(ink: any) => any} option builds the chart for a ground: the screen's, or white paper for the export
+   * @param {(ink: any, size: {width: number, height: number}) => any} option builds the chart for a ground, the screen's or
+   *   white paper for the export, and for its size in pixels
    * @param {{rows: unknown[][], label: string, hint?: string, height?: number}} more `rows` is the data as a table
    */
   async set(option, { rows, label, hint = "", height = 320 }) {
@@ -137,7 +200,7 @@ export class Plot {
   }
 
   whole(ink) {
-    const { tooltip, ...rest } = this.option(ink);
+    const { tooltip, ...rest } = this.option(ink, { width: this.stage.clientWidth, height: this.stage.clientHeight });
     return {
       animation: false,
       textStyle: { fontFamily: FONT, color: ink.text },

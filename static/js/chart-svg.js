@@ -1,9 +1,11 @@
 // A chart as a standalone SVG file for papers and slides: always on white, with the light theme's colours.
 
+import { spread } from "./chart.js";
 import { QUANTITIES, axisTitle } from "./units.js";
 
 const WIDTH = 900;
 const HEIGHT = 460;
+const LABEL_HEIGHT = 17;
 const EDGE = { top: 44, right: 170, bottom: 56, left: 72 };
 
 function escape(text) {
@@ -22,14 +24,16 @@ export function chartSvg(chart) {
   const y = QUANTITIES[chart.yQuantity];
   const { min: x0, max: x1 } = u.scales.x;
   const { min: y0, max: y1 } = u.scales.y;
+  const labels = chart.ends().filter((end) => !chart.bars && end.value !== null && !chart.hidden.has(end.line.key));
+  const height = Math.max(HEIGHT, EDGE.top + EDGE.bottom + LABEL_HEIGHT * labels.length);
   const right = WIDTH - EDGE.right;
-  const bottom = HEIGHT - EDGE.bottom;
+  const bottom = height - EDGE.bottom;
   const share = (value, low, high, log) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
   const px = (value) => EDGE.left + share(value, x0, x1, chart.logX) * (right - EDGE.left);
   const py = (value) => bottom - share(value, y0, y1, chart.logY) * (bottom - EDGE.top);
   const out = [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${HEIGHT}" viewBox="0 0 ${WIDTH} ${HEIGHT}" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#3a3f47">`,
-    `<rect width="${WIDTH}" height="${HEIGHT}" fill="#ffffff"/>`,
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#3a3f47">`,
+    `<rect width="${WIDTH}" height="${height}" fill="#ffffff"/>`,
     text(EDGE.left, 24, chart.title, 'font-size="15" font-weight="600" fill="#1b1e23"'),
     `<clipPath id="plot"><rect x="${EDGE.left}" y="${EDGE.top}" width="${right - EDGE.left}" height="${bottom - EDGE.top}"/></clipPath>`,
   ];
@@ -43,13 +47,13 @@ export function chartSvg(chart) {
     if (index % every === 0) out.push(text(px(value), bottom + 18, (chart.xText ?? x.tick)(value), 'text-anchor="middle"'));
   });
   out.push(`<line x1="${EDGE.left}" x2="${right}" y1="${bottom}" y2="${bottom}" stroke="#9aa0a8"/>`);
-  out.push(text((EDGE.left + right) / 2, HEIGHT - 14, axisTitle(chart.xQuantity), 'text-anchor="middle"'));
+  out.push(text((EDGE.left + right) / 2, height - 14, axisTitle(chart.xQuantity), 'text-anchor="middle"'));
   out.push(text(0, 0, axisTitle(chart.yQuantity), `text-anchor="middle" transform="translate(18 ${(EDGE.top + bottom) / 2}) rotate(-90)"`));
   if (chart.target !== null) {
     out.push(`<line x1="${EDGE.left}" x2="${right}" y1="${py(chart.target)}" y2="${py(chart.target)}" stroke="#5d646e" stroke-dasharray="4 4"/>`);
     out.push(text(EDGE.left + 6, py(chart.target) - 4, `target ${y.value(chart.target)}`));
   }
-  const shown = chart.lines.filter((line) => !chart.hidden.has(line.key));
+  const shown = chart.drawn.filter((line) => !chart.hidden.has(line.key));
   const points = (xs, ys) => xs.map((value, index) => [value, ys[index]]).filter(([, value]) => value !== null);
   const path = (list) => list.map(([a, b]) => `${px(a).toFixed(1)},${py(b).toFixed(1)}`).join(" ");
   out.push('<g clip-path="url(#plot)" fill="none">');
@@ -68,13 +72,8 @@ export function chartSvg(chart) {
     out.push(`<polyline points="${path(points(line.x, line.y))}" stroke="${line.style.light}" stroke-width="${line.faint ? 1 : 2}" stroke-dasharray="${line.style.dash.join(" ")}"/>`);
   }
   out.push("</g>");
-  const labels = chart.ends().filter((end) => !chart.bars && end.value !== null && !chart.hidden.has(end.line.key));
-  labels.sort((a, b) => b.value - a.value);
-  let free = EDGE.top;
-  for (const { line, value } of labels) {
-    const place = Math.max(py(value), free);
-    free = place + 15;
-    out.push(text(right + 8, place + 4, `${line.label}  ${y.value(value)}`, `fill="${line.style.light}" font-weight="600"`));
+  for (const { line, value, at } of spread(labels.map((end) => ({ ...end, at: py(end.value) })), EDGE.top, bottom)) {
+    out.push(text(right + 8, at + 4, `${line.label}  ${y.value(value)}`, `fill="${line.style.light}" font-weight="600"`));
   }
   out.push("</svg>");
   return out.join("\n");

@@ -3,14 +3,14 @@
 import { cssColour, isDark, onThemeChange } from "./colours.js";
 import { chartSvg } from "./chart-svg.js";
 import { swatch } from "./chart-swatch.js";
-import { download, fill, h } from "./dom.js";
+import { download, fill, h, toolButton } from "./dom.js";
 import { csv } from "./table.js";
 import { QUANTITIES, axisTitle, logTicks, ticks } from "./units.js";
 
 /* global uPlot */
 
 /** Up to so many lines are labelled at their end; more get a sorted legend. */
-const MOST_END_LABELS = 8;
+export const MOST_END_LABELS = 8;
 const LABEL_HEIGHT = 17;
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 const TITLE_FONT = `500 ${FONT}`;
@@ -91,6 +91,8 @@ export class Chart {
     /** @type {Line[]} */
     this.lines = [];
     this.hidden = new Set();
+    /** The line whose name a reader points at: it stands out and shows its band. @type {string|null} */
+    this.focus = null;
     /** @type {[number, number]|null} */
     this.zoom = null;
     /** @type {number|null} */
@@ -109,8 +111,8 @@ export class Chart {
   }
 
   build(empty) {
-    this.resetButton = h("button", { type: "button", class: "tool", hidden: true, on: { click: () => this.setZoom(null) } }, "Reset zoom");
-    const tool = (label, title, action) => h("button", { type: "button", class: "tool", title, on: { click: action } }, label);
+    this.resetButton = toolButton("Reset zoom", "Show all rounds again", () => this.setZoom(null));
+    this.resetButton.hidden = true;
     this.heading = h("h2", { class: "chart-title", id: `chart-${this.name}` }, this.title);
     this.hint = h("span", { class: "chart-hint" });
     this.stage = h("div", { class: "chart-stage" });
@@ -134,9 +136,9 @@ export class Chart {
           { class: "tools" },
           this.resetButton,
           this.tools,
-          tool("CSV", "Download the data of this chart", () => download(`${this.file()}.csv`, this.toCsv(), "text/csv")),
-          tool("SVG", "Download this chart as a vector image", () => download(`${this.file()}.svg`, this.toSvg(), "image/svg+xml")),
-          tool("PNG", "Download this chart as an image", () => this.toPng()),
+          toolButton("CSV", "Download the data of this chart", () => download(`${this.file()}.csv`, this.toCsv(), "text/csv")),
+          toolButton("SVG", "Download this chart as a vector image", () => download(`${this.file()}.svg`, this.toSvg(), "image/svg+xml")),
+          toolButton("PNG", "Download this chart as an image", () => this.toPng()),
         ),
       ),
       this.stage,
@@ -164,6 +166,12 @@ export class Chart {
     this.hint.textContent = hint;
     this.hint.title = hint;
     this.update();
+  }
+
+  /** As they are drawn: the bands of many lines would cover each other, so only the one in focus has its own. */
+  get drawn() {
+    if (this.endLabels) return this.lines;
+    return this.lines.map((line) => (line.low && line.key !== this.focus ? { ...line, low: undefined, high: undefined } : line));
   }
 
   get filled() {
@@ -195,13 +203,15 @@ export class Chart {
       this.legend.hidden = true;
       return;
     }
-    this.data = align(this.lines);
+    const { drawn } = this;
+    this.data = align(drawn);
     const structure = JSON.stringify([
       this.xQuantity,
       this.logX,
       this.logY,
       this.endLabels,
-      this.lines.map((line) => [line.key, line.label, line.style.light, line.style.dash, Boolean(line.low), line.faint]),
+      this.focus,
+      drawn.map((line) => [line.key, line.label, line.style.light, line.style.dash, Boolean(line.low), line.faint]),
     ]);
     if (this.plot && structure === this.structure) {
       this.plot.setData(this.data);
@@ -234,7 +244,21 @@ export class Chart {
   }
 
   colour(line) {
-    return isDark() ? line.style.dark : line.style.light;
+    const colour = isDark() ? line.style.dark : line.style.light;
+    return this.focus === null || this.focus === line.key ? colour : `${colour}30`;
+  }
+
+  /** @param {string|null} key */
+  setFocus(key) {
+    if (this.focus === key || (key !== null && this.hidden.has(key))) return;
+    this.focus = key;
+    this.update();
+  }
+
+  /** A name answers to pointer and keyboard: a click hides its line, pointing at it makes it stand out. */
+  answers(key) {
+    const [on, off] = [() => this.setFocus(key), () => this.setFocus(null)];
+    return { click: () => this.toggle(key), pointerenter: on, pointerleave: off, focus: on, blur: off };
   }
 
   options() {
@@ -243,7 +267,7 @@ export class Chart {
     const axis = () => cssColour("--text-muted");
     const series = [{}];
     const bands = [];
-    for (const line of this.lines) {
+    for (const line of this.drawn) {
       const index = series.length;
       const show = !this.hidden.has(line.key);
       series.push({
@@ -251,7 +275,7 @@ export class Chart {
         show,
         spanGaps: true,
         stroke: () => this.colour(line),
-        width: this.bars ? 0 : line.faint ? 1 : 2,
+        width: this.bars ? 0 : line.faint ? 1 : line.key === this.focus ? 2.5 : this.endLabels ? 2 : 1.5,
         dash: this.bars ? undefined : line.style.dash,
         fill: this.bars ? () => `${this.colour(line)}b3` : undefined,
         paths: this.bars ? uPlot.paths.bars({ size: [0.8, 48], align: 0 }) : undefined,
@@ -260,7 +284,8 @@ export class Chart {
       if (line.low) {
         const edge = { show, spanGaps: true, width: 0, stroke: "transparent", points: { show: false } };
         series.push({ ...edge }, { ...edge });
-        bands.push({ series: [index + 2, index + 1], fill: () => `${this.colour(line)}26`, show });
+        const faded = () => this.focus !== null && this.focus !== line.key;
+        bands.push({ series: [index + 2, index + 1], fill: () => (faded() ? "transparent" : `${this.colour(line)}26`), show });
       }
     }
     const room = this.stage.clientWidth < 560 ? 64 : 84;
@@ -293,7 +318,7 @@ export class Chart {
           stroke: axis,
           font: FONT,
           labelFont: FONT,
-          label: axisTitle(this.yQuantity),
+          label: axisTitle(this.yQuantity, this.compact),
           labelSize: 20,
           size: (u, values) => 14 + Math.max(24, ...(values ?? []).map((text) => 6.6 * text.length)),
           gap: 6,
@@ -375,6 +400,7 @@ export class Chart {
   toggle(key) {
     if (this.hidden.has(key)) this.hidden.delete(key);
     else this.hidden.add(key);
+    this.focus = null;
     this.structure = "";
     this.update();
     this.changed();
@@ -420,7 +446,7 @@ export class Chart {
       const { line } = place;
       let button = known.get(line.key);
       if (!button) {
-        button = h("button", { type: "button", class: "end-label", data: { key: line.key }, on: { click: () => this.toggle(line.key) } });
+        button = h("button", { type: "button", class: "end-label", data: { key: line.key }, on: this.answers(line.key) });
         button.append(h("span", { class: "end-name" }), h("span", { class: "end-value num" }));
         this.labels.append(button);
       }
@@ -442,23 +468,20 @@ export class Chart {
     const show = !this.bars && this.labelled.length > MOST_END_LABELS;
     this.legend.hidden = !show;
     if (!show) return;
-    const rows = this.ends().sort((a, b) => (b.value ?? -Infinity) - (a.value ?? -Infinity));
-    fill(
-      this.legend,
-      rows.map(({ line, value }) =>
-        h(
-          "li",
-          {},
-          h(
-            "button",
-            { type: "button", class: "legend-item", "aria-pressed": String(!this.hidden.has(line.key)), on: { click: () => this.toggle(line.key) } },
-            swatch(line.style),
-            h("span", { class: "legend-name" }, line.label),
-            h("span", { class: "num" }, value === null ? "–" : QUANTITIES[this.yQuantity].value(value)),
-          ),
-        ),
-      ),
-    );
+    const known = new Map([...this.legend.children].map((child) => [child.dataset.key, child]));
+    const items = this.ends()
+      .sort((a, b) => (b.value ?? -Infinity) - (a.value ?? -Infinity))
+      .map(({ line, value }) => {
+        let item = known.get(line.key);
+        if (!item) item = h("li", { data: { key: line.key } }, h("button", { type: "button", class: "legend-item", on: this.answers(line.key) }, swatch(line.style), h("span", { class: "legend-name" }), h("span", { class: "num" })));
+        const [, name, number] = item.firstChild.children;
+        item.firstChild.setAttribute("aria-pressed", String(!this.hidden.has(line.key)));
+        name.textContent = line.label;
+        number.textContent = value === null ? "–" : QUANTITIES[this.yQuantity].value(value);
+        return item;
+      });
+    // a name that has the pointer or the keyboard must not be made anew under it
+    if (items.length !== this.legend.children.length || items.some((item, index) => item !== this.legend.children[index])) this.legend.replaceChildren(...items);
   }
 
   drawMarks(u) {
@@ -661,8 +684,8 @@ function closest(line, x) {
   return best;
 }
 
-/** Moves labels apart so that none covers another, keeping their order. */
-function spread(places, top, bottom) {
+/** Moves labels apart so that none covers another, keeping their order. @template {{at: number}} T @param {T[]} places @returns {T[]} */
+export function spread(places, top, bottom) {
   const sorted = [...places].sort((a, b) => a.at - b.at);
   let limit = top;
   for (const place of sorted) {

@@ -1,11 +1,12 @@
 // The views below the curves: clients, win rate, price, sweep and significance. Each is filled when it is opened.
 
 import { api } from "./api.js";
-import { Plot, axis, colourOn, tip } from "./chart-echarts.js";
+import { MOST_END_LABELS, spread as apart } from "./chart.js";
+import { Plot, axis, colourOn, placeNames, tip } from "./chart-echarts.js";
 import { swatch } from "./chart-swatch.js";
 import { fill, h, one, setText } from "./dom.js";
 import { flatten, mean, quantile, show, std } from "./series.js";
-import { QUANTITIES, formatBytes, formatFlops, percent } from "./units.js";
+import { QUANTITIES, formatBytes, formatFlops, percent, ticks } from "./units.js";
 
 const points = (fraction) => `${fraction >= 0 ? "+" : "−"}${Math.abs(100 * fraction).toFixed(2)}`;
 const inPercent = (fraction) => Number((100 * fraction).toFixed(4));
@@ -150,7 +151,11 @@ export class Wins {
     const losses = pairs.filter((pair) => pair.difference < 0).length;
     const name = (pair) => `client ${pair.client}, seed ${pair.seed}`;
     const tooltip = { trigger: "item", formatter: (item) => tip(name(pairs[item.dataIndex]), [[a.label, percent(pairs[item.dataIndex].a)], [b.label, percent(pairs[item.dataIndex].b)], ["difference", `${points(pairs[item.dataIndex].difference)} points`]]) };
-    const winner = (pair) => (pair.difference >= 0 ? a : b).style;
+    // full for the first, hollow for the second: two methods of one family have similar colours
+    const filled = (ink, pair) => {
+      const colour = colourOn(ink, (pair.difference >= 0 ? a : b).style);
+      return { color: pair.difference >= 0 ? `${colour}d9` : `${colour}26`, borderColor: colour, borderWidth: 1.2 };
+    };
     const rows = [["client", "seed", a.label, b.label, "difference"], ...pairs.map((pair) => [pair.client, pair.seed, pair.a, pair.b, pair.difference])];
     const sentence = `${a.label} is better on ${wins} of ${pairs.length} clients (${percent(wins / pairs.length)}), ${b.label} on ${losses}${wins + losses < pairs.length ? `, equal on ${pairs.length - wins - losses}` : ""}; mean difference ${points(mean(pairs.map((pair) => pair.difference)))} points.`;
     this.bars.set(
@@ -159,9 +164,9 @@ export class Wins {
         xAxis: axis(ink, `Clients, the best for ${a.label} first`, { type: "category", data: pairs.map((_, place) => String(place + 1)), axisTick: { show: false }, axisLabel: { hideOverlap: true } }),
         yAxis: axis(ink, `${a.label} − ${b.label} (points)`, { type: "value", nameGap: 40, splitLine: { show: true, lineStyle: { color: ink.grid } }, axisLabel: percentTick }),
         tooltip,
-        series: [{ type: "bar", barCategoryGap: pairs.length > 60 ? "10%" : "25%", data: pairs.map((pair) => ({ value: inPercent(pair.difference), itemStyle: { color: colourOn(ink, winner(pair)) } })) }],
+        series: [{ type: "bar", barCategoryGap: pairs.length > 60 ? "10%" : "25%", data: pairs.map((pair) => ({ value: inPercent(pair.difference), itemStyle: filled(ink, pair) })) }],
       }),
-      { rows, label: `Bars: ${sentence}`, hint: `${moment} · bar in the colour of the better method`, height: 300 },
+      { rows, label: `Bars: ${sentence}`, hint: `${moment} · full: ${a.label} is better · hollow: ${b.label} is better`, height: 300 },
     );
     const all = pairs.flatMap((pair) => [pair.a, pair.b]);
     const ends = [Math.max(0, Math.floor(100 * Math.min(...all) - 2)), Math.min(100, Math.ceil(100 * Math.max(...all) + 2))];
@@ -172,7 +177,7 @@ export class Wins {
         yAxis: axis(ink, `${a.label} (%)`, { type: "value", min: ends[0], max: ends[1], nameGap: 36, axisLabel: percentTick }),
         tooltip,
         series: [
-          { type: "scatter", symbolSize: 7, data: pairs.map((pair) => ({ value: [inPercent(pair.b), inPercent(pair.a)], itemStyle: { color: `${colourOn(ink, winner(pair))}b3` } })) },
+          { type: "scatter", symbolSize: 7, data: pairs.map((pair) => ({ value: [inPercent(pair.b), inPercent(pair.a)], itemStyle: filled(ink, pair) })) },
           { type: "line", silent: true, symbol: "none", data: [[ends[0], ends[0]], [ends[1], ends[1]]], lineStyle: { color: ink.muted, width: 1, type: [4, 4] } },
         ],
       }),
@@ -204,35 +209,59 @@ export class Price {
     const tick = (value) => (!nothing || value > zero * 1.01 ? QUANTITIES.bytes.tick(value) : value > zero * 0.99 ? "0 B" : "");
     const largest = Math.max(...drawn.map((row) => row.flops));
     const size = (row) => Math.max(6, 40 * Math.sqrt(row.flops / (largest || 1))); // the area is the number
-    const option = (ink) => ({
-      grid: { left: 56, right: 90, top: 28, bottom: 48 },
-      xAxis: axis(ink, `Communication ${until}${nothing ? " (the first tick is zero, not part of the scale)" : ""}`, { type: "log", min: nothing ? zero / 10 : decade, max: 10 ** Math.ceil(Math.log10(most * 1.5)), axisLabel: { formatter: tick, hideOverlap: true } }),
-      yAxis: axis(ink, "Best accuracy (%)", { type: "value", scale: true, nameGap: 40, splitLine: { show: true, lineStyle: { color: ink.grid } }, axisLabel: percentTick, min: ({ min, max }) => Math.max(0, Math.floor(min - 0.15 * (max - min) - 0.5)), max: ({ min, max }) => Math.min(100, Math.ceil(max + 0.15 * (max - min) + 0.5)) }),
-      tooltip: {
-        trigger: "item",
-        formatter: (item) => {
-          const row = drawn[item.dataIndex];
-          return tip(row.group.label, [["best accuracy", percent(row.best, 2)], [`communication ${until}`, formatBytes(row.bytes)], [`computation ${until}`, formatFlops(row.flops)]]);
+    const ends = { x: [nothing ? zero / 10 : decade, 10 ** Math.ceil(Math.log10(most * 1.5))], y: round(drawn.map((row) => 100 * row.best), [0, 100]) };
+    const grid = { left: 56, right: 24, top: 16, bottom: 48 };
+    const option = (ink, { width, height }) => {
+      const frame = { left: grid.left, right: width - grid.right, top: grid.top, bottom: height - grid.bottom };
+      const bubbles = drawn.map((row) => ({
+        x: frame.left + ((Math.log10(row.bytes || zero) - Math.log10(ends.x[0])) / (Math.log10(ends.x[1]) - Math.log10(ends.x[0]))) * (frame.right - frame.left),
+        y: frame.bottom - ((100 * row.best - ends.y[0]) / (ends.y[1] - ends.y[0])) * (frame.bottom - frame.top),
+        radius: size(row) / 2,
+        text: row.group.label,
+      }));
+      const names = placeNames(bubbles, frame);
+      return {
+        grid,
+        xAxis: axis(ink, `Communication ${until}${nothing ? " (the first tick is zero, not part of the scale)" : ""}`, { type: "log", min: ends.x[0], max: ends.x[1], axisLabel: { formatter: tick, hideOverlap: true } }),
+        yAxis: axis(ink, "Best accuracy (%)", { type: "value", nameGap: 40, splitLine: { show: true, lineStyle: { color: ink.grid } }, axisLabel: percentTick, min: ends.y[0], max: ends.y[1] }),
+        tooltip: {
+          trigger: "item",
+          formatter: (item) => {
+            const row = drawn[item.dataIndex];
+            return tip(row.group.label, [["best accuracy", percent(row.best, 2)], [`communication ${until}`, formatBytes(row.bytes)], [`computation ${until}`, formatFlops(row.flops)]]);
+          },
         },
-      },
-      series: [
-        {
-          type: "scatter",
-          data: drawn.map((row) => {
-            const colour = colourOn(ink, row.group.style);
-            return { value: [row.bytes || zero, inPercent(row.best)], symbolSize: size(row), itemStyle: { color: `${colour}40`, borderColor: colour, borderWidth: 1.5 }, label: { show: true, position: "right", distance: 4, color: ink.text, fontSize: 12, formatter: () => row.group.label } };
-          }),
-          labelLayout: { moveOverlap: "shiftY" },
-        },
-      ],
-    });
+        graphic: names.filter(({ line }) => line).map(({ line: [x1, y1, x2, y2] }) => ({ type: "line", silent: true, z: 1, shape: { x1, y1, x2, y2 }, style: { stroke: ink.muted, lineWidth: 1 } })),
+        series: [
+          {
+            type: "scatter",
+            data: drawn.map((row, index) => {
+              const colour = colourOn(ink, row.group.style);
+              const { x, y, radius } = bubbles[index];
+              // an array is the place relative to the corner of the bubble's box
+              const label = { show: true, position: [names[index].x - x + radius, names[index].y - y + radius], align: "left", verticalAlign: "middle", color: colour, fontSize: 12, formatter: () => row.group.label };
+              return { value: [row.bytes || zero, inPercent(row.best)], symbolSize: size(row), itemStyle: { color: `${colour}40`, borderColor: colour, borderWidth: 1.5, opacity: 1 }, label };
+            }),
+          },
+        ],
+      };
+    };
     return this.plot.set(option, {
       rows: [["method", "best accuracy", `bytes ${until}`, `FLOPs ${until}`], ...rows.map((row) => [row.group.label, row.best, row.bytes, row.flops])],
       label: `Bubble chart: ${drawn.map((row) => `${row.group.label} ${percent(row.best)} for ${formatBytes(row.bytes)}`).join(", ")}`,
       hint: `area: client FLOPs ${until}, largest ${formatFlops(largest)}${left.length ? ` · not reached by ${left.join(", ")}` : ""}`,
-      height: 400,
+      height: 440,
     });
   }
+}
+
+/** Round ends of an axis a little beyond the values. @param {number[]} values @param {[number, number]} limits @returns {[number, number]} */
+function round(values, limits) {
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  const pad = Math.max(0.5, 0.08 * (most - least));
+  const [first, second] = ticks(least - pad, most + pad, 6);
+  const step = second === undefined ? 1 : second - first;
+  return [Math.max(limits[0], step * Math.floor((least - pad) / step)), Math.min(limits[1], step * Math.ceil((most + pad) / step))];
 }
 
 /** Fields that take several values within a method, the one with most values first. */
@@ -267,12 +296,18 @@ export class Sweep {
         .map(({ value, found }) => ({ value, mean: mean(found), std: std(found), count: found.length })),
     }));
     const place = (value) => (numeric ? value : values.indexOf(value));
-    const option = (ink) => ({
-      grid: { left: 56, right: 130, top: 16, bottom: 48 },
+    const last = (line) => line.points[line.points.length - 1];
+    const ordered = [...lines].sort((x, y) => last(y).mean - last(x).mean);
+    const labelled = lines.length <= MOST_END_LABELS;
+    const ends = round(lines.flatMap((line) => line.points.flatMap((point) => [point.mean - (point.std ?? 0), point.mean + (point.std ?? 0)])).map((value) => 100 * value), [0, 100]);
+    const legendRows = labelled ? 0 : Math.ceil(lines.length / 5);
+    const grid = { left: 56, right: labelled ? 150 : 24, top: 16, bottom: 48 + 24 * legendRows };
+    const option = (ink, { width, height }) => ({
+      grid,
       xAxis: axis(ink, field, numeric
         ? { type: log ? "log" : "value", scale: true, min: values[0], max: values[values.length - 1], axisTick: { customValues: values }, axisLabel: { customValues: values, formatter: (value) => String(Number(Number(value).toPrecision(6))), hideOverlap: true }, boundaryGap: ["5%", "5%"] }
         : { type: "category", data: values.map(show), boundaryGap: true }),
-      yAxis: axis(ink, "Best accuracy (%)", { type: "value", scale: true, nameGap: 40, splitLine: { show: true, lineStyle: { color: ink.grid } }, axisLabel: percentTick }),
+      yAxis: axis(ink, "Best accuracy (%)", { type: "value", min: ends[0], max: ends[1], nameGap: 40, splitLine: { show: true, lineStyle: { color: ink.grid } }, axisLabel: percentTick }),
       tooltip: {
         trigger: "item",
         formatter: (item) => {
@@ -281,25 +316,30 @@ export class Sweep {
           return tip(`${label}, ${field} ${show(point.value)}`, [["best accuracy", `${percent(point.mean, 2)}${point.std === null ? "" : ` ± ${(100 * point.std).toFixed(2)}`}`], ["runs", String(point.count)]]);
         },
       },
+      legend: labelled
+        ? { show: false }
+        : { bottom: 0, itemWidth: 28, data: ordered.map((line) => line.label), textStyle: { color: ink.text, fontSize: 12, width: 190, overflow: "truncate" }, formatter: (name) => `${name}  ${percent(last(ordered.find((line) => line.label === name)).mean)}` },
+      graphic: labelled
+        ? apart(lines.map((line) => ({ line, at: grid.top + (1 - (100 * last(line).mean - ends[0]) / (ends[1] - ends[0])) * (height - grid.top - grid.bottom) })), grid.top, height - grid.bottom).map(({ line, at }) => ({ type: "text", silent: true, x: width - grid.right + 12, y: at, style: { text: `${line.label}  ${percent(last(line).mean)}`, fill: colourOn(ink, line.style), font: "500 12px system-ui, sans-serif", verticalAlign: "middle", width: grid.right - 16, overflow: "truncate" } }))
+        : [],
       series: [
         ...lines.map((line) => ({
           type: "line",
+          name: line.label,
           data: line.points.map((point) => [place(point.value), inPercent(point.mean)]),
           symbol: "circle",
           symbolSize: 7,
           lineStyle: { color: colourOn(ink, line.style), width: 2, type: line.style.dash.length ? line.style.dash : "solid" },
           itemStyle: { color: colourOn(ink, line.style) },
-          endLabel: { show: true, color: colourOn(ink, line.style), fontWeight: 500, fontSize: 12, formatter: () => line.label, distance: 8 },
-          labelLayout: { moveOverlap: "shiftY" },
         })),
-        ...lines.filter((line) => line.points.some((point) => point.std !== null)).map((line) => band(ink, line, place)),
+        ...(labelled ? lines : []).filter((line) => line.points.some((point) => point.std !== null)).map((line) => band(ink, line, place)),
       ],
     });
     return this.plot.set(option, {
       rows: [["method", field, "best accuracy", "std", "runs"], ...lines.flatMap((line) => line.points.map((point) => [line.label, show(point.value), point.mean, point.std, point.count]))],
       label: `Best accuracy over ${field}: ${lines.map((line) => `${line.label} ${line.points.map((point) => `${show(point.value)} ${percent(point.mean)}`).join(", ")}`).join("; ")}`,
-      hint: "mean over the runs with that value · band: ± one standard deviation",
-      height: 360,
+      hint: `mean over the runs with that value${labelled ? " · band: ± one standard deviation" : ""}`,
+      height: 360 + 24 * legendRows,
     });
   }
 }

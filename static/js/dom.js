@@ -86,6 +86,16 @@ export function stateChip(state) {
   return h("span", { class: "chip", data: { state } }, h("span", { class: "chip-icon", "aria-hidden": "true" }), stateWord(state));
 }
 
+/** A link whose text is shortened before its end where there is no room. @param {string} address @param {[string, string]} parts */
+export function nameLink(address, [front, end]) {
+  return h("a", { class: "name-link", href: address, title: front + end }, h("span", { class: "name-front" }, front), end ? h("span", { class: "name-end" }, end) : null);
+}
+
+/** A small quiet button, as in the head of a chart. @param {string} label @param {string} title @param {() => void} action */
+export function toolButton(label, title, action) {
+  return h("button", { type: "button", class: "tool", title, on: { click: action } }, label);
+}
+
 /** Offers text as a file. */
 export function download(name, content, type) {
   const blob = content instanceof Blob ? content : new Blob([content], { type });

@@ -1,7 +1,8 @@
 // A table of numbers as colours: clients by classes, clients by rounds. Drawn on a canvas, readable by mouse, keys and as a table.
 
 import { isDark, onThemeChange } from "./colours.js";
-import { fill, h, one } from "./dom.js";
+import { download, fill, h, one, toolButton } from "./dom.js";
+import { csv } from "./table.js";
 import { integer } from "./units.js";
 
 /** From nothing to most, each theme with its own: the empty cell is close to the ground, the fullest stands out. */
@@ -35,8 +36,8 @@ function colour(share, dark) {
  */
 
 export class Heatmap {
-  /** @param {HTMLElement} root @param {{title: string, empty?: string, name: string}} options */
-  constructor(root, { title, empty = "Nothing to show yet.", name }) {
+  /** @param {HTMLElement} root @param {{title: string, empty?: string, name: string, file?: () => string}} options */
+  constructor(root, { title, empty = "Nothing to show yet.", name, file = () => name }) {
     this.root = root;
     this.title = title;
     /** @type {Heat|null} */
@@ -49,7 +50,13 @@ export class Heatmap {
     this.legend = h("div", { class: "heat-legend small muted num" });
     this.table = h("div", { class: "table-frame heat-table", tabindex: 0, role: "region", "aria-label": `${title}, numbers` });
     this.details = h("details", { hidden: true, on: { toggle: () => this.writeTable() } }, h("summary", {}, "The numbers as a table"), this.table);
-    fill(root, h("div", { class: "chart-head" }, h("h2", { class: "chart-title" }, title), this.legend), this.stage, this.details);
+    this.tools = h(
+      "div",
+      { class: "tools", hidden: true },
+      toolButton("CSV", "Download the numbers", () => download(`${file()}.csv`, csv(this.rows()), "text/csv")),
+      toolButton("PNG", "Download this picture", () => this.canvas.toBlob((blob) => blob && download(`${file()}.png`, blob, "image/png"), "image/png")),
+    );
+    fill(root, h("div", { class: "chart-head" }, h("h2", { class: "chart-title" }, title), this.legend, this.tools), this.stage, this.details);
     this.canvas.addEventListener("mousemove", (event) => this.point(event));
     this.canvas.addEventListener("mouseleave", () => this.show(null));
     this.canvas.addEventListener("blur", () => this.show(null));
@@ -81,12 +88,19 @@ export class Heatmap {
     return (kind === "row" ? this.heat.rowText : this.heat.columnText)?.(index) ?? String(index);
   }
 
+  /** The table behind the picture. @returns {unknown[][]} */
+  rows() {
+    const { rows, columns } = this.size;
+    const heads = Array.from({ length: columns }, (_, x) => `${this.heat.columnTitle} ${this.text("column", x)}`);
+    return [[this.heat.rowTitle, ...heads], ...Array.from({ length: rows }, (_, y) => [this.text("row", y), ...this.heat.values[y]])];
+  }
+
   draw() {
     const { heat, canvas } = this;
     canvas.hidden = !heat;
     this.note.hidden = Boolean(heat);
     this.details.hidden = !heat;
-    this.legend.hidden = !heat;
+    this.legend.hidden = this.tools.hidden = !heat;
     const width = this.stage.clientWidth;
     if (!heat || !width) return;
     const { rows, columns } = this.size;
@@ -151,7 +165,6 @@ export class Heatmap {
 
   mark(pen) {
     const { cellWidth, cellHeight } = this.box;
-    pen.strokeStyle = getComputedStyle(this.stage).getPropertyValue("--accent");
     pen.strokeStyle = isDark() ? "#ffffff" : "#000000";
     pen.lineWidth = 1.5;
     pen.strokeRect(LEFT + this.cursor.column * cellWidth - 0.5, TOP + this.cursor.row * cellHeight - 0.5, Math.max(2, cellWidth), cellHeight);

@@ -96,7 +96,15 @@ function keys() {
       const search = document.querySelector("[data-search]");
       if (search) {
         event.preventDefault();
+        search.closest("details")?.setAttribute("open", "");
         /** @type {HTMLInputElement} */ (search).focus();
+      }
+    } else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && target.matches(".rows .name-link")) {
+      const links = [...document.querySelectorAll(".rows .name-link")].filter((link) => link.closest("table") === target.closest("table"));
+      const next = links[links.indexOf(target) + (event.key === "ArrowDown" ? 1 : -1)];
+      if (next) {
+        event.preventDefault();
+        /** @type {HTMLElement} */ (next).focus();
       }
     } else if (event.key === "c") {
       document.dispatchEvent(new Event("fedarena:compare"));

@@ -24,6 +24,15 @@ export function experimentTitle(experiment, methodTitle) {
   return `${methodTitle(algorithm.name)} on ${datasetText(dataset)}, seed ${seed}`;
 }
 
+const TAIL = 22;
+
+/** A long name as its front, which may be shortened, and its end, which tells the experiments of a sweep apart. */
+export function nameParts(name) {
+  if (name.length <= TAIL + 8) return [name, ""];
+  const place = name.indexOf(" ", name.length - TAIL) + 1 || name.length - TAIL;
+  return [name.slice(0, place), name.slice(place)];
+}
+
 /** A plain word needs no quotes in YAML; anything that could be read as something else gets them. */
 function scalar(value) {
   if (typeof value !== "string") return JSON.stringify(value);

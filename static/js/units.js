@@ -118,9 +118,10 @@ export const QUANTITIES = {
   client: { title: "Client", unit: "", tick: integer, value: (v) => `client ${v}`, whole: true },
 };
 
-/** The title of an axis with its unit. @param {keyof QUANTITIES} quantity */
-export function axisTitle(quantity) {
-  const { title, unit } = QUANTITIES[quantity];
+/** The title of an axis with its unit; in a small chart, whose own title says the rest, a short one. @param {keyof QUANTITIES} quantity */
+export function axisTitle(quantity, small = false) {
+  const { title: whole, unit } = QUANTITIES[quantity];
+  const title = small ? whole.replace(/^.*, c/, "C") : whole;
   return unit ? `${title} (${unit})` : title;
 }
 

@@ -138,7 +138,7 @@ def test_an_experiment_comes_with_its_rounds_and_its_spec_in_order(app: FastAPI,
 def test_an_unknown_experiment_is_a_page_with_status_404(client: TestClient) -> None:
     answer = client.get("/experiments/nothing")
     assert answer.status_code == 404
-    assert "There is no experiment nothing" in answer.text
+    assert "There is no experiment “nothing”" in answer.text
 
 
 def test_a_comparison_names_what_it_could_not_find(app: FastAPI, client: TestClient) -> None:

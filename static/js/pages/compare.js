@@ -1,7 +1,7 @@
 // The comparison: who wins, by how much, at what price, and is it fair?
 
 import { api } from "../api.js";
-import { Chart } from "../chart.js";
+import { Chart, MOST_END_LABELS } from "../chart.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
 import { copy, download, fill, h, one, pageData, setQuery, setText, stateChip } from "../dom.js";
@@ -275,7 +275,8 @@ function render() {
     X_WORDS[state.axis],
     levelled.length ? `${levelled.join(", ")}: final value as a level, ${levelled.length === 1 ? spends?.replace(/^(\w+)/, (verb) => `${verb}s`) : spends}` : "",
     state.smooth > 1 ? `smoothed: mean of the last ${state.smooth} tests` : "",
-    seeds ? "line: mean over seeds · band: ± one standard deviation" : "",
+    crowded(drawn) ? "log x tells the frugal ones apart" : "",
+    seeds ? `line: mean over seeds · band: ± one standard deviation${drawn.length > MOST_END_LABELS ? ", of the name pointed at" : ""}` : "",
   ].filter(Boolean).join(" · ");
   const look = { x: state.axis, logX: state.logX, logY: state.logY };
   accuracy.set(drawn, { ...look, target: state.target, marks: marks(list), hint });
@@ -289,6 +290,13 @@ function render() {
   renderMembers();
   renderControls();
   renderViews(rows);
+}
+
+/** Whether some lines end so early on the axis that they lie on each other. */
+function crowded(drawn) {
+  if (state.axis === "round" || state.logX) return false;
+  const ends = drawn.filter((line) => !line.level && line.x.length).map((line) => line.x[line.x.length - 1]);
+  return ends.length > 1 && Math.max(...ends) > 50 * Math.min(...ends);
 }
 
 /** The answer in one sentence. */
@@ -506,6 +514,7 @@ async function listCandidates() {
   try {
     const answer = await api.experiments({ search: search.value.trim(), limit: 30 });
     const rows = answer.items.filter((item) => !experiments.has(item.id));
+    const nothing = !search.value.trim() && !answer.items.length;
     fill(
       one("#candidates"),
       rows.map((item) =>
@@ -530,11 +539,19 @@ async function listCandidates() {
           ),
         ),
       ),
-      rows.length ? null : h("li", { class: "muted" }, "No further experiments match."),
+      rows.length ? null : h("li", { class: "muted" }, nothing ? "There are no experiments yet." : "No further experiments match."),
     );
+    if (nothing) nextStep();
   } catch (error) {
     notice(`The experiments could not be listed. ${error.message}`, "error");
   }
+}
+
+/** In an empty store there is nothing to choose from. */
+function nextStep() {
+  const link = /** @type {HTMLAnchorElement} */ (one("#empty a"));
+  link.href = "/new";
+  setText(link, "New experiment");
 }
 
 panel.addEventListener("toggle", () => {

@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { showArtifacts } from "../artifacts.js";
-import { boxplot } from "../boxplot.js";
+import { Boxplot } from "../boxplot.js";
 import { Chart } from "../chart.js";
 import { methodStyle, methodTitle } from "../colours.js";
 import { ACTIVE, fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
@@ -43,8 +43,9 @@ const bytes = chart("bytes", "Communication", "bytes", { compact: true });
 const flops = chart("flops", "Client computation", "flops", { compact: true });
 const perClient = chart("clients", "Accuracy of each client", "accuracy", { x: "client", sync: "", bars: true, empty: "Bars appear once clients are tested." });
 let sortClients = "id";
-const clientRounds = new Heatmap(one("#client-rounds"), { name: "client-rounds", title: "Accuracy of every client, round by round", empty: "It is drawn once clients are tested." });
-const partitionMap = new Heatmap(one("#partition-map"), { name: "partition", title: "Who holds what", empty: "Drawing the partition…" });
+const boxes = new Boxplot(one("#spread"), one("#spread-tools"), style, () => fileName("spread"));
+const clientRounds = new Heatmap(one("#client-rounds"), { name: "client-rounds", file: () => fileName("client-rounds"), title: "Clients by round", empty: "It is drawn once clients are tested." });
+const partitionMap = new Heatmap(one("#partition-map"), { name: "partition", file: () => fileName("partition"), title: "Who holds what", empty: "Drawing the partition…" });
 
 function take(record) {
   if (!curves.push(record)) return;
@@ -94,7 +95,7 @@ function renderCharts() {
 
 /** Boxes and heat map: what the mean hides. */
 function renderSpread() {
-  boxplot(one("#spread"), tested.map(({ round, clients: values }) => ({ round, values: Object.values(values) })), style);
+  boxes.set(tested.map(({ round, clients: values }) => ({ round, values: Object.values(values) })));
   const { clients: count } = experiment.spec;
   clientRounds.set(
     tested.length
@@ -129,7 +130,17 @@ let groupChart = /** @type {Chart|null} */ (null);
 
 /** @type {Map<string, any>} */
 const traceCharts = new Map();
-const TRACE_TITLES = { alpha_mean: "Mean of α_k", alpha_histogram: "Histogram of α_k from 0 to 1", ensemble_weight: "Ensemble weight a_k", teacher_weights: "Weights of the teachers s_j", expert: "Expert trained", svd_flops: "FLOPs of the SVD" };
+const TRACE_TITLES = {
+  alpha_mean: "Mean of αₖ",
+  alpha_histogram: "Histogram of αₖ",
+  ensemble_weight: "Ensemble weight aₖ",
+  teacher_weights: "Weights of the teachers sⱼ",
+  expert: "Expert trained",
+  svd_flops: "FLOPs of the SVD",
+  accuracy_small: "Accuracy of the small model alone",
+  accuracy_large: "Accuracy of the large model alone",
+};
+const traceTitle = (name) => TRACE_TITLES[name] ?? `${name[0].toUpperCase()}${name.slice(1).replaceAll("_", " ")}`;
 const MOST_COMPONENTS = 12;
 
 /** A number of each client becomes a mean with its middle half; a list of numbers one line for each component. */
@@ -141,18 +152,18 @@ function renderTraces() {
       const root = h("section", { id: `trace-${name}`, class: "chart" });
       one("#traces").append(root);
       if (Array.isArray(first) && first.length > MOST_COMPONENTS) {
-        traceCharts.set(name, new Heatmap(root, { name, title: TRACE_TITLES[name] ?? name.replaceAll("_", " ") }));
+        traceCharts.set(name, new Heatmap(root, { name, file: () => fileName(name), title: traceTitle(name) }));
         root.append(h("p", { class: "muted small" }, "Mean over the cohort."));
         return renderTraces();
       }
       const quantity = name.startsWith("accuracy_") ? "accuracy" : "value";
-      traceCharts.set(name, new Chart(root, { name: `trace-${name}`, title: TRACE_TITLES[name] ?? name.replaceAll("_", " "), y: quantity, sync: "rounds", empty: waiting, file: () => fileName(name) }));
+      traceCharts.set(name, new Chart(root, { name: `trace-${name}`, title: traceTitle(name), y: quantity, sync: "rounds", empty: waiting, file: () => fileName(name) }));
     }
     const x = rows.map((row) => row.round);
     if (traceCharts.get(name) instanceof Heatmap) {
       const size = Math.max(...rows.map((row) => Math.max(...Object.values(row.clients).map((list) => list.length))));
       const cells = Array.from({ length: size }, (_, index) => rows.map((row) => mean(Object.values(row.clients).map((list) => list[size - 1 - index] ?? null))));
-      traceCharts.get(name).set({ values: cells, rowTitle: "Bin", rowText: (index) => String(size - index), columnTitle: "Round", columnText: (index) => String(x[index]), valueText: (value) => String(Number(value.toPrecision(3))) });
+      traceCharts.get(name).set({ values: cells, rowTitle: "Up to", rowText: (index) => String(Number(((size - index) / size).toFixed(3))), columnTitle: "Round", columnText: (index) => String(x[index]), valueText: (value) => String(Number(value.toPrecision(3))) });
       continue;
     }
     const plot = /** @type {Chart} */ (traceCharts.get(name));

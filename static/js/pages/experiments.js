@@ -3,11 +3,11 @@
 import { api } from "../api.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
-import { all, fill, h, one, pageData, setQuery, setText, stateChip } from "../dom.js";
+import { all, fill, h, nameLink, one, pageData, setQuery, setText, stateChip } from "../dom.js";
 import { live, perFrame } from "../live.js";
 import { applyRound } from "../series.js";
 import { notice, working } from "../shell.js";
-import { datasetText, experimentTitle, partitionText } from "../spec.js";
+import { datasetText, experimentTitle, nameParts, partitionText } from "../spec.js";
 import { actionButtons, ask } from "../steering.js";
 import { ago, clock, duration, formatBytes, formatFlops, integer, percentNumber } from "../units.js";
 
@@ -134,8 +134,8 @@ function makeHead() {
 /** A row is made once; later only its cells change, so that focus and selection stay. */
 function makeRow(experiment) {
   const box = h("input", { type: "checkbox", on: { change: () => choose(experiment.id, box.checked) } });
-  const link = h("a", { href: `/experiments/${experiment.id}`, class: "name-link" });
-  const tags = h("span", {});
+  const link = h("span", { class: "name-slot" });
+  const tags = h("span", { class: "tags" });
   const cells = new Map(chosen.map((key) => [key, h("td", { class: COLUMNS[key].kind, data: { column: key } })]));
   const row = h(
     "tr",
@@ -150,7 +150,7 @@ function makeRow(experiment) {
       },
     },
     h("td", { class: "pick" }, h("label", { class: "pick-area" }, box)),
-    h("td", { class: "name" }, link, tags),
+    h("td", { class: "name" }, h("div", { class: "name-line" }, link, tags)),
     [...cells.values()],
   );
   return { row, box, link, tags, cells };
@@ -159,7 +159,7 @@ function makeRow(experiment) {
 function updateRow(entry, experiment) {
   const title = experimentTitle(experiment, methodTitle);
   entry.row.dataset.state = experiment.state;
-  setText(entry.link, title);
+  if (entry.link.textContent !== title) fill(entry.link, nameLink(`/experiments/${experiment.id}`, nameParts(title)));
   entry.box.setAttribute("aria-label", `Select ${title}`);
   const words = experiment.tags.join("\n");
   if (entry.tags.dataset.words !== words) {

@@ -2,17 +2,17 @@
 
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
-import { fill, h, one, pageData, setText, stateChip } from "../dom.js";
+import { fill, h, nameLink, one, pageData, setText, stateChip } from "../dom.js";
 import { live, perFrame } from "../live.js";
 import { applyRound } from "../series.js";
 import { notice } from "../shell.js";
 import { sparkline } from "../sparkline.js";
-import { datasetText, experimentTitle } from "../spec.js";
+import { datasetText, experimentTitle, nameParts } from "../spec.js";
 import { NONE, ago, clock, duration, integer, percent, percentNumber } from "../units.js";
 
 let data = pageData();
 
-const link = (experiment) => h("a", { class: "name-link", href: `/experiments/${experiment.id}` }, experimentTitle(experiment, methodTitle));
+const link = (experiment) => nameLink(`/experiments/${experiment.id}`, nameParts(experimentTitle(experiment, methodTitle)));
 const method = (experiment) => h("span", { class: "method" }, swatch(methodStyle(experiment.spec.algorithm.name)), methodTitle(experiment.spec.algorithm.name));
 
 function figure(name, value, detail, some = false) {
@@ -114,7 +114,7 @@ function renderQueue(plan) {
   one("#queued-empty").hidden = data.queued.length > 0;
   const hidden = (data.counts.queued ?? 0) - data.queued.length;
   setText(one("#queue-note"), hidden > 0 ? `the first ${integer(data.queued.length)} of ${integer(data.counts.queued)}` : "in the order in which workers take them");
-  fill(one("#queued tbody"), data.queued.map((item, index) => h("tr", { data: { id: item.id, state: item.state } }, h("td", { class: "num right muted" }, integer(index + 1)), h("td", {}, link(item)), h("td", { class: "num right" }, plan[index].takes === null ? NONE : `about ${duration(plan[index].takes)}`), h("td", { class: "num right" }, at(plan[index].end)))));
+  fill(one("#queued tbody"), data.queued.map((item, index) => h("tr", { data: { id: item.id, state: item.state } }, h("td", { class: "num right muted" }, integer(index + 1)), h("td", {}, link(item)), h("td", { class: "num right" }, duration(plan[index].takes)), h("td", { class: "num right" }, at(plan[index].end)))));
 }
 
 let timer = 0;

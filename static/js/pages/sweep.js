@@ -57,8 +57,12 @@ function cellRow(cell, index, best, final) {
   const reason = cell.runs.find((run) => run.state === "not_applicable")?.reason;
   const running = cell.runs.map((run) => run.best_accuracy).filter((value) => value !== null);
   const sofar = !cell.best && running.length ? `${percentNumber(Math.max(...running))} so far` : null;
-  const number = (name, bold) =>
-    h("td", { class: `num right${bold && cell[name] && percentNumber(cell[name].mean, 2) === bold ? " best" : ""}` }, name === "best" && sofar ? h("span", { class: "muted" }, sofar) : accuracy(cell[name]));
+  const number = (name, bold) => {
+    const mean = cell[name] ? percentNumber(cell[name].mean, 2) : null;
+    const top = bold !== null && mean === bold;
+    const gap = bold === null || mean === null || top ? "" : (Number(mean) - Number(bold)).toFixed(2).replace("-", "−");
+    return h("td", { class: `num right gapped${top ? " best" : ""}` }, name === "best" && sofar ? h("span", { class: "muted" }, sofar) : accuracy(cell[name]), top ? null : h("small", { class: "gap", title: gap ? "Difference to the best" : null }, gap));
+  };
   return h(
     "tr",
     {},
@@ -85,7 +89,7 @@ function render() {
   figure("rounds", `${integer(sweep.rounds_done)} / ${integer(sweep.rounds_total)}`, sweep.reused ? `${integer(sweep.reused)} experiments were there already` : "");
   const measured = sweep.cells.filter((cell) => cell.best);
   const winner = measured.length ? measured.reduce((a, b) => (b.best.mean > a.best.mean ? b : a)) : null;
-  figure("best", winner ? `${accuracy(winner.best)} %` : "–", winner ? sweep.paths.map((path) => valueText(winner.values[path])).join(", ") : "no experiment has finished yet");
+  figure("best", winner ? `${accuracy(winner.best)} %` : "–", winner ? sweep.paths.map((path) => `${/^algorithm(\.name)?$/.test(path) ? "" : `${path.split(".").pop()} `}${valueText(winner.values[path])}`).join(", ") : "no experiment has finished yet");
   timeLeft();
   const bad = countOf(counts, RETRIED);
   figure("trouble", integer(bad), ["failed", "diverged", "cancelled"].filter((state) => counts[state]).map((state) => `${counts[state]} ${state}`).join(", ") || "nothing");
@@ -106,8 +110,8 @@ function render() {
       {},
       sweep.paths.length ? sweep.paths.map((path) => h("th", { scope: "col" }, path)) : null,
       h("th", { scope: "col" }, "Seeds"),
-      h("th", { scope: "col", class: "right" }, "Best (%)"),
-      h("th", { scope: "col", class: "right" }, "Final (%)"),
+      h("th", { scope: "col", class: "right gapped" }, "Best (%)"),
+      h("th", { scope: "col", class: "right gapped" }, "Final (%)"),
       h("th", { scope: "col" }, "Rounds"),
       h("th", { scope: "col" }, h("span", { class: "sr" }, "Retry")),
     ),
@@ -129,7 +133,8 @@ function compareLink() {
   const link = /** @type {HTMLAnchorElement} */ (one("#compare"));
   const ids = sweep.cells.flatMap((cell) => cell.runs.filter((run) => run.next_round > 0).map((run) => run.experiment)).slice(0, MOST_COMPARED);
   if (ids.length) {
-    link.href = `/compare?ids=${ids.join(",")}`;
+    const lines = sweep.cells.some((cell) => Object.values(cell.values).some((value) => typeof value === "number"));
+    link.href = `/compare?ids=${ids.join(",")}${lines ? "&open=sweep" : ""}`;
     link.removeAttribute("aria-disabled");
   } else {
     link.removeAttribute("href");

@@ -50,6 +50,7 @@ function render() {
   if (focused) body.querySelector(`tr[data-id="${focused}"] a`)?.focus();
   one("#sweeps").hidden = items.length === 0;
   one("#empty").hidden = items.length > 0;
+  one("#new-sweep").hidden = items.length === 0; // the empty page has its own button
   one("#more").hidden = next === null;
   setText(one("#count"), `${integer(items.length)}${next === null ? "" : " newest"} ${items.length === 1 ? "sweep" : "sweeps"}`);
 }

@@ -84,6 +84,18 @@ def test_no_two_methods_look_alike() -> None:
     assert len(set(looks)) == len(looks)
 
 
+@pytest.mark.parametrize("theme", SURFACES)
+def test_no_two_methods_share_a_colour_and_those_with_one_dash_are_further_apart(theme: str) -> None:
+    """Boxes, bars and bubbles have no dash."""
+    table = palette()["methods"]
+    near = {
+        (one, other): round(distance(colour(one, theme), colour(other, theme), "normal"), 3)
+        for one, other in combinations(REGISTRY, 2)
+    }
+    limit = {pair: 0.075 if table[pair[0]]["dash"] == table[pair[1]]["dash"] else 0.045 for pair in near}
+    assert {pair: far for pair, far in near.items() if far < limit[pair]} == {}
+
+
 def test_a_variant_of_a_method_keeps_its_colour_and_changes_its_dash() -> None:
     plain, variant = method_style("fedavg"), method_style("fedavg", 1)
     assert plain.colour == variant.colour

@@ -1,0 +1,18 @@
+"""Parts of a spec in a few words, as the scripts of the pages write them too."""
+
+from typing import Any
+
+
+def dataset_text(spec: dict[str, Any]) -> str:
+    """digits, or cifar100 (coarse)."""
+    name = spec.get("set") or spec.get("name", "")
+    return f"{name} (coarse)" if spec.get("labels") == "coarse" else str(name)
+
+
+def partition_text(spec: dict[str, Any]) -> str:
+    """pathological, 2 classes."""
+    parts = [str(spec.get("name", ""))]
+    if "classes_per_client" in spec:
+        parts.append(f"{spec['classes_per_client']} classes")
+    parts += [f"{letter} {spec[key]}" for key, letter in (("beta", "β"), ("alpha", "α")) if key in spec]
+    return ", ".join(part for part in parts if part)
