@@ -19,6 +19,12 @@ def test_one_client_alone_keeps_its_bits() -> None:
     assert torch.equal(weighted_mean([only], shares([7]))["w"], only["w"])
 
 
+def test_sums_are_made_in_double_precision_and_rounded_once() -> None:
+    """In single precision 1 + 1e-8 is 1, as often as it is added."""
+    members = [{"w": torch.tensor([value])} for value in (1.0, *[1e-8] * 100)]
+    assert weighted_mean(members, [1.0] * 101)["w"].item() == pytest.approx(1 + 1e-6, abs=1e-7)
+
+
 def test_integer_counters_take_the_largest() -> None:
     members = [{"n": torch.tensor(3)}, {"n": torch.tensor(5)}]
     assert weighted_mean(members, [0.5, 0.5])["n"].item() == 5

@@ -60,6 +60,25 @@ def test_a_model_gets_no_gradient_from_its_peers_loss(small_spec: SpecMaker) -> 
     assert peer.grad is None
 
 
+def test_one_step_by_hand_with_unequal_weights(small_spec: SpecMaker) -> None:
+    """a = ¼: the private model answers for a quarter in both losses, the small one for the rest."""
+    training = {"epochs": 1, "batch_size": 1000, "lr": 0.1, "momentum": 0, "weight_decay": 0, "clip": None}
+    algorithm = {"name": "fedapen", "adaptability_ratio": 0, "use_kl": False, "small_model": "compfl-cnn"}
+    stage = Stage(Run(small_spec(algorithm, training=training)))
+    client = stage.client(1)
+    client.parts["ensemble"].a.fill_(0.25)
+    x, y = client.train.batch(torch.arange(len(client.train)))
+    F, G = client.model.requires_grad_(True), client.parts["small"].requires_grad_(True)
+    f, g = F(x), G(x)
+    loss = cross_entropy(f, y) + cross_entropy(0.25 * f + 0.75 * g.detach(), y)
+    loss = loss + cross_entropy(g, y) + cross_entropy(0.25 * f.detach() + 0.75 * g, y)
+    loss.backward()
+    expected = [(parameter - 0.1 * parameter.grad).detach().clone() for parameter in [*F.parameters(), *G.parameters()]]
+    stage.algorithm.local_update(client, stage.run.server.groups["all"])
+    for parameter, wanted in zip([*F.parameters(), *G.parameters()], expected, strict=True):
+        assert torch.allclose(parameter, wanted, atol=1e-6)
+
+
 def test_the_adaptability_set_is_disjoint_from_training_and_the_same_in_every_round(small_spec: SpecMaker) -> None:
     stage = stage_of(small_spec, adaptability_ratio=0.2)
     client = stage.client()
