@@ -299,6 +299,7 @@ class Job:
 
     def _watch(self) -> None:
         renewed = logged = time.monotonic()
+        blind = False
         while not self._done.wait(LOOK_SECONDS):
             if self._drain.is_asked():
                 self._leave(Leaving.DRAIN)
@@ -311,8 +312,11 @@ class Job:
                     with self._database.read() as session:
                         standing = experiments.standing(session, self._claim)
             except DBAPIError as error:
-                log.warning("cannot look at the store: %s", first_line(error))
+                # twice a second, and a store may be away all night: one line is enough
+                log.log(logging.DEBUG if blind else logging.WARNING, "cannot look at the store: %s", first_line(error))
+                blind = True
                 continue
+            blind = False
             if standing is None:
                 self._lost = True
                 return

@@ -42,6 +42,10 @@ BUSY_MILLISECONDS = 10_000
 """How long a connection waits for another one's lock."""
 POSTGRES_TIMEOUTS = "-c lock_timeout=10000 -c statement_timeout=30000 -c idle_in_transaction_session_timeout=60000"
 
+SILENCE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 30_000}
+"""A server whose host is cut off says nothing at all. Left to the kernel, a connection would wait for it for a quarter
+of an hour; here it is given up after half a minute."""
+
 
 class DatabaseUnusable(Exception):
     """The database cannot be used as it is; the message says why and what to do."""
@@ -188,7 +192,7 @@ class Database:
         return create_engine(
             self.url,
             pool_pre_ping=True,
-            connect_args={"options": POSTGRES_TIMEOUTS, "connect_timeout": 10},
+            connect_args={"options": POSTGRES_TIMEOUTS, "connect_timeout": 10, **SILENCE},
             json_serializer=_to_json,
         )
 

@@ -1,6 +1,7 @@
 """A bounded, seeded storm of faults over real workers, broker and database, and what must be true when it is over."""
 
 import contextlib
+import json
 import multiprocessing
 import os
 import random
@@ -167,10 +168,11 @@ class Storm:
         """A worker with a child at work; not while an experiment has seen too many deaths in a row."""
         if self._tired():
             return False
+        frozen = {held.pid for _, held in self._frozen}  # they are to wake up again
         candidates = [
             (worker.pid, child)
             for worker in self._workers
-            if worker.poll() is None
+            if worker.poll() is None and not frozen & set(children(worker.pid))
             for child in children(worker.pid)
             if is_at_work(child)
         ]
@@ -178,7 +180,7 @@ class Storm:
             return False
         try:
             blow(*self._dice.choice(candidates))
-        except ProcessLookupError:
+        except (ProcessLookupError, DBAPIError):
             return False
         return True
 
@@ -189,9 +191,7 @@ class Storm:
         return self._read(query) != []
 
     def _freeze(self, _worker: int, child: int) -> None:
-        held = next((holding for holding in holdings(self.settings, self._database) if holding.pid == child), None)
-        if held is None:
-            raise ProcessLookupError
+        held = self._holding(child)
         os.kill(child, signal.SIGSTOP)
         self._frozen.append((time.monotonic() + FROZEN_LEASES * self.settings.lease_seconds, held))
 
@@ -231,25 +231,38 @@ class Storm:
         return True
 
     def _damage(self) -> bool:
-        files = self._checkpoint_files()
-        if not files:
-            return False
-        path, kind = self._dice.choice(files), self._dice.randrange(3)
+        """One file of the newest checkpoint, and then its owner dies, so that somebody has to do without it."""
+        return self._hit(self._damage_and_kill)
+
+    def _damage_and_kill(self, _worker: int, child: int) -> None:
+        held = self._holding(child)
+        [(manifest,)] = self._read(select(col(Experiment.checkpoint)).where(col(Experiment.id) == held.experiment))
+        if manifest is None:
+            raise ProcessLookupError("it has no checkpoint yet")
+        os.kill(child, signal.SIGSTOP)
+        folder = checkpoint_root(self.settings) / held.experiment
         try:
+            names = json.loads((folder / manifest).read_text())
+            files = [manifest, names["server"]["file"], *(entry["file"] for entry in names["clients"].values())]
+            path, kind = folder / self._dice.choice(files), self._dice.choice(["delete", "cut", "flip"])
             content = path.read_bytes()
-            if kind == 0:
+            if kind == "delete":
                 path.unlink()
-            elif kind == 1:
+            elif kind == "cut":
                 path.write_bytes(content[: len(content) // 2])
             else:
                 place = self._dice.randrange(len(content))
                 path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        except (FileNotFoundError, ValueError):  # pruned meanwhile, or empty
-            return False
-        return True
+        except (OSError, ValueError, KeyError) as error:  # replaced meanwhile, or damaged before
+            raise ProcessLookupError from error
+        finally:
+            os.kill(child, signal.SIGKILL)
 
-    def _checkpoint_files(self) -> list[Path]:
-        return sorted(path for path in checkpoint_root(self.settings).rglob("*") if path.is_file())
+    def _holding(self, child: int) -> Holding:
+        for holding in holdings(self.settings, self._database):
+            if holding.pid == child:
+                return holding
+        raise ProcessLookupError(f"process {child} holds nothing")
 
     def _fill(self) -> bool:
         """Not a byte is left beside the checkpoints for a while."""

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select
 from sqlmodel import col
 
+from app import reconciler
 from app.config import Settings
 from app.store import rounds, workers
 from app.store.database import Database
@@ -25,8 +26,10 @@ from workers.pulse import Holding, read_pulses
 
 
 @pytest.fixture
-def with_broker(settings: Settings, sqlite_database: Database) -> Iterator[Settings]:
-    settings = settings.model_copy(update={"lease_seconds": 2.0, "heartbeat_seconds": 0.5, "grace_seconds": 20.0})
+def with_broker(settings: Settings, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """With a lease that a busy machine does not miss, and that a test can wait for; lost hints are soon sent again."""
+    monkeypatch.setattr(reconciler, "PERIOD_SECONDS", 0.5)
+    settings = settings.model_copy(update={"lease_seconds": 6.0, "heartbeat_seconds": 1.5, "grace_seconds": 20.0})
     broker = Broker(settings)
     broker.start()
     yield settings

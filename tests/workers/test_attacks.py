@@ -48,21 +48,22 @@ from workers.watchdog import is_alive
 
 pytestmark = pytest.mark.chaos
 
-LONG = {"rounds": 150}
+LONG = {"rounds": 150, "training": {"epochs": 10, "batch_size": 16}}
+"""About two seconds, so that there is time to hit it."""
 
 
 def test_a_frozen_child_is_killed_and_its_experiment_goes_on_before_the_lease_ends(
     with_broker: Settings, sqlite_database: Database
 ) -> None:
-    settings = with_broker.model_copy(update={"lease_seconds": 600.0, "watchdog_seconds": 2.0})
+    settings = with_broker.model_copy(update={"lease_seconds": 600.0, "watchdog_seconds": 5.0})
     key = submit(sqlite_database, **LONG)
     with serving(settings), worker(settings):
         wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
         [frozen] = holdings(settings, sqlite_database)
         os.kill(frozen.pid, signal.SIGSTOP)
         wait_until(lambda: ended(sqlite_database, key), seconds=120, what="the end")
-    row = look(sqlite_database, key)
-    assert (row.state, row.attempts) == (State.FINISHED, 2)
+        assert not is_alive(frozen.pid)
+    assert state(sqlite_database, key) is State.FINISHED
     assert stored(sqlite_database, key) == undisturbed(**LONG)
 
 
@@ -88,8 +89,9 @@ def test_a_zombie_that_wakes_after_a_takeover_writes_nothing(with_broker: Settin
             wait_until(lambda: look(sqlite_database, key).fence > fence, what="the takeover")
             os.killpg(zombie.pid, signal.SIGCONT)
             wait_until(lambda: ended(sqlite_database, key), seconds=120, what="the end")
-    row = look(sqlite_database, key)
-    assert (row.state, row.attempts, row.bit_identical) == (State.FINISHED, 2, True)
+    row, fences = look(sqlite_database, key), fences_in_order_of_commit(sqlite_database, key)
+    assert (row.state, row.bit_identical) == (State.FINISHED, True)
+    assert fences == sorted(fences), "the zombie wrote a round"
     assert stored(sqlite_database, key) == undisturbed(**LONG)
 
 
@@ -122,21 +124,8 @@ def holder(settings: Settings, database: Database, key: str) -> Holding | None:
     return next((holding for holding in holdings(settings, database) if holding.fence == fence), None)
 
 
-def test_a_child_without_its_worker_gives_its_experiment_back(with_broker: Settings, sqlite_database: Database) -> None:
-    settings = with_broker.model_copy(update={"lease_seconds": 600.0})
-    key = submit(sqlite_database, rounds=100_000)
-    with worker(settings) as main:
-        wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
-        [orphan] = holdings(settings, sqlite_database)
-        os.kill(main.pid, signal.SIGKILL)  # the worker alone, as the kernel does when memory is short
-        main.wait()
-        wait_until(lambda: state(sqlite_database, key) is State.QUEUED, what="giving back")
-        wait_until(lambda: not is_alive(orphan.pid), what="the end of the child")
-    row = look(sqlite_database, key)
-    assert (row.owner, row.deaths, len(stored(sqlite_database, key))) == (None, 0, row.next_round)
-
-
 def test_superfluous_hints_change_nothing(with_broker: Settings, sqlite_database: Database) -> None:
+    with_broker = with_broker.model_copy(update={"lease_seconds": 60.0})
     keys = [submit(sqlite_database, name=f"n{number}") for number in range(4)]
     queue = Queue(with_broker)
     queue.send(10 * len(keys))
@@ -226,6 +215,8 @@ def test_a_worker_elsewhere_resumes_what_a_dead_one_left_knowing_only_the_urls(
             wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
             os.killpg(first.pid, signal.SIGKILL)
             first.wait()
+        kept = stored(sqlite_database, key)
+        assert (state(sqlite_database, key), len(kept) >= 5) == (State.RUNNING, True)
         assert list((shared / "checkpoints" / key).glob("manifest-*"))
         with worker(with_broker.model_copy(update={**urls, "home": other_home}), cwd=nowhere):
             wait_until(lambda: ended(sqlite_database, key), seconds=120, what="the end")
@@ -233,7 +224,8 @@ def test_a_worker_elsewhere_resumes_what_a_dead_one_left_knowing_only_the_urls(
         with sqlite_database.read() as session:
             text = " ".join(line.text for line in logs.after(session, key))
     assert "goes on after round" in text
-    assert look(sqlite_database, key).attempts == 2
+    row = look(sqlite_database, key)
+    assert (row.state, row.attempts, row.bit_identical) == (State.FINISHED, 2, True)
     assert stored(sqlite_database, key) == undisturbed(**LONG)
 
 
@@ -343,7 +335,7 @@ def test_a_job_outlives_cut_connections_to_postgresql(settings: Settings, postgr
     """Also one whose stop rule reads the store after every round."""
     settings = settings.model_copy(update={"database_url": postgres_store, "threads": 1, "heartbeat_seconds": 0.5})
     database = Database(postgres_store)
-    spec, plan = ExperimentSpec.parse(spec_with(**LONG)), Plan(stop=StopRule(target=1.0, patience=1000))
+    spec, plan = ExperimentSpec.parse(spec_with(**LONG)), Plan(stop=StopRule(patience=1000))
     with database.write() as session:
         key = experiments.submit(session, spec.canonical(), spec.fingerprint(), plan).id
     job = threading.Thread(target=run_next, args=(settings, "worker-1"))
@@ -355,24 +347,8 @@ def test_a_job_outlives_cut_connections_to_postgresql(settings: Settings, postgr
     job.join(timeout=120)
     row = look(database, key)
     assert (row.state, row.attempts) == (State.FINISHED, 1)
-    found = stored(database, key)
-    assert found == undisturbed(**LONG)[: len(found)]
+    assert stored(database, key) == undisturbed(**LONG)
     database.close()
-
-
-def test_pause_and_resume_reach_a_real_worker(with_broker: Settings, sqlite_database: Database) -> None:
-    key = submit(sqlite_database, **LONG)
-    with serving(with_broker) as address, worker(with_broker), FedArena(address) as arena:
-        wait_until(lambda: has_rounds(sqlite_database, key, 2), what="the first rounds")
-        assert arena.pause(key)["pause"]
-        wait_until(lambda: state(sqlite_database, key) is not State.RUNNING, what="the pause")
-        assert (state(sqlite_database, key), look(sqlite_database, key).hold) == (State.PAUSED, "asked")
-        [seen] = arena.workers()
-        assert seen["report"]["versions"]["python"]
-        arena.resume(key)
-        wait_until(lambda: ended(sqlite_database, key), seconds=120, what="the end")
-        assert any("given back: it is to be paused" in line["text"] for line in arena.log(key))
-    assert stored(sqlite_database, key) == undisturbed(**LONG)
 
 
 def test_the_files_of_removed_and_unknown_experiments_are_swept(settings: Settings, sqlite_database: Database) -> None:

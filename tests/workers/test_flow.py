@@ -1,7 +1,7 @@
-"""From REST through the real broker to real worker processes and back, and what happens when they are killed."""
+"""From REST through the real broker to real worker processes and back."""
 
-import os
-import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -9,43 +9,78 @@ from app.client import FedArena
 from app.config import Settings
 from app.store import workers
 from app.store.database import Database
+from app.store.migrate import migrate
 from app.store.states import State
 from tests.services import look, postgres_database, serving, short_folder, spec_with, state, submit, wait_until
 from tests.workers.processes import ended, has_rounds, stored, undisturbed, worker
+from workers.embedded import Broker
 
 pytestmark = pytest.mark.chaos
 
-LONG = {"rounds": 150}
+
+@dataclass(frozen=True)
+class Running:
+    """Web, broker and a worker with two slots, shared by tests that kill nobody."""
+
+    database: Database
+    arena: FedArena
 
 
-def test_a_posted_spec_is_run_by_a_worker_and_seen_live(with_broker: Settings, sqlite_database: Database) -> None:
-    with serving(with_broker) as address, worker(with_broker, "--slots", "2"), FedArena(address) as arena:
-        key = arena.submit(spec_with())["id"]
-        events = list(arena.watch(key))
-        with sqlite_database.read() as session:
-            [row] = workers.known(session)
-        assert (row.device, row.slots) == ("cpu", 2)
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    with short_folder() as home:
+        settings = Settings(home=home, starter=False)
+        database, broker = Database(settings.database), Broker(settings)
+        migrate(database)
+        broker.start()
+        with serving(settings) as address, worker(settings, "--slots", "2"), FedArena(address) as arena:
+            yield Running(database, arena)
+        broker.stop()
+        database.close()
+
+
+def test_a_posted_spec_is_run_by_a_worker_and_seen_live(running: Running) -> None:
+    key = running.arena.submit(spec_with())["id"]
+    events = list(running.arena.watch(key))
+    with running.database.read() as session:
+        [row] = workers.known(session)
+    assert (row.device, row.slots) == ("cpu", 2)
     assert [event.data["round"] for event in events if event.kind == "round"] == [0, 1, 2, 3]
     assert events[-1].data["state"] == "finished"
-    assert stored(sqlite_database, key) == undisturbed()
+    assert stored(running.database, key) == undisturbed()
 
 
-def test_after_a_kill_another_worker_goes_on_and_the_result_is_the_same(
-    with_broker: Settings, sqlite_database: Database
-) -> None:
-    key = submit(sqlite_database, **LONG)
-    with worker(with_broker) as first:
-        wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
-        os.killpg(first.pid, signal.SIGKILL)
-        first.wait()
-    kept = stored(sqlite_database, key)
-    assert state(sqlite_database, key) is State.RUNNING
-    with short_folder() as elsewhere, worker(with_broker, cwd=elsewhere):
-        wait_until(lambda: ended(sqlite_database, key), what="the end")
-    row = look(sqlite_database, key)
-    assert (row.state, row.attempts, row.bit_identical) == (State.FINISHED, 2, True)
-    assert len(kept) >= 5
-    assert stored(sqlite_database, key) == undisturbed(**LONG)
+def test_a_sweep_runs_through_the_queue_and_its_table_fills(running: Running) -> None:
+    document = {
+        "name": "two by two",
+        "base": {key: value for key, value in spec_with().items() if key not in {"name", "seed"}},
+        "grid": {"algorithm.name": ["fedavg", "standalone"]},
+        "seeds": {"from": 1, "count": 2},
+    }
+    key = running.arena.submit_sweep(document)["id"]
+    view = running.arena.wait_sweep(key, every=0.2)
+    table = running.arena.sweep_table(key)
+    again = running.arena.submit_sweep(document)
+    assert (view["state"], view["counts"], view["rounds_done"]) == ("finished", {"finished": 4}, 12)
+    assert [(row["algorithm.name"], row["seeds"]) for row in table] == [("fedavg", 2), ("standalone", 2)]
+    [first, *_] = view["cells"][1]["runs"]
+    assert stored(running.database, first["experiment"]) == undisturbed(algorithm={"name": "standalone"}, seed=1)
+    assert (again["reused"], again["state"]) == (4, "finished")
+
+
+def test_pause_and_resume_reach_a_real_worker(running: Running) -> None:
+    long, arena = {"rounds": 150, "training": {"epochs": 10, "batch_size": 16}}, running.arena
+    key = arena.submit(spec_with(**long))["id"]
+    wait_until(lambda: has_rounds(running.database, key, 2), what="the first rounds")
+    assert arena.pause(key)["pause"]
+    wait_until(lambda: state(running.database, key) is not State.RUNNING, what="the pause")
+    assert (state(running.database, key), look(running.database, key).hold) == (State.PAUSED, "asked")
+    [seen] = arena.workers()
+    assert seen["report"]["versions"]["python"]
+    arena.resume(key)
+    wait_until(lambda: ended(running.database, key), seconds=120, what="the end")
+    assert any("given back: it is to be paused" in line["text"] for line in arena.log(key))
+    assert stored(running.database, key) == undisturbed(**long)
 
 
 def test_a_worker_asked_to_stop_gives_its_experiment_back_and_leaves(
@@ -61,25 +96,6 @@ def test_a_worker_asked_to_stop_gives_its_experiment_back_and_leaves(
     assert len(stored(sqlite_database, key)) == row.next_round
     with sqlite_database.read() as session:
         assert workers.known(session) == []
-
-
-def test_a_sweep_runs_through_the_queue_and_its_table_fills(with_broker: Settings, sqlite_database: Database) -> None:
-    document = {
-        "name": "two by two",
-        "base": {key: value for key, value in spec_with().items() if key not in {"name", "seed"}},
-        "grid": {"algorithm.name": ["fedavg", "standalone"]},
-        "seeds": {"from": 1, "count": 2},
-    }
-    with serving(with_broker) as address, worker(with_broker, "--slots", "2"), FedArena(address) as arena:
-        key = arena.submit_sweep(document)["id"]
-        view = arena.wait_sweep(key, every=0.2)
-        table = arena.sweep_table(key)
-        again = arena.submit_sweep(document)
-    assert (view["state"], view["counts"], view["rounds_done"]) == ("finished", {"finished": 4}, 12)
-    assert [(row["algorithm.name"], row["seeds"]) for row in table] == [("fedavg", 2), ("standalone", 2)]
-    [first, *_] = view["cells"][1]["runs"]
-    assert stored(sqlite_database, first["experiment"]) == undisturbed(algorithm={"name": "standalone"}, seed=1)
-    assert (again["reused"], again["state"]) == (4, "finished")
 
 
 @pytest.mark.postgres

@@ -196,6 +196,13 @@ def test_a_device_is_named_once(wanted: str, found: list[str]) -> None:
     assert machine.devices(wanted) == found
 
 
+def test_slots_chosen_by_themselves_are_the_cores_or_what_fits_into_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.slots_for("cpu") == os.cpu_count()
+    for free, slots in ((0, 1), (3 << 30, 1), (9 << 30, 2), (80 << 30, 8)):
+        monkeypatch.setattr(machine, "_ask_torch", lambda _, free=free: free)
+        assert machine.slots_for("cuda:0") == slots
+
+
 def test_paused_by_hand_stays_paused_while_a_dead_child_is_buried(quick: Settings, sqlite_database: Database) -> None:
     key = submit(sqlite_database)
     held = claim(sqlite_database, "w", lease_seconds=600)
