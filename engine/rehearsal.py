@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.algorithm import Client, Payload, Setup
 from engine.algorithms import REGISTRY
 from engine.data.partition import ClientShare
-from engine.executor import Bench
+from engine.executor import Bench, Crew
 from engine.run import BYTES_PER_SCALAR, Run
 from engine.spec import ExperimentSpec
 from engine.training import Diverged, Interrupted
@@ -79,16 +79,18 @@ class Rehearsal(Run):
         return told
 
     def perform(self) -> Estimate:
-        """The opening, and two rounds from the middle: what a method does only after a warm-up is then among it.
+        """The opening, the first round and one from the middle.
 
-        The first of the two is not booked: the first message may be smaller, or larger, than all others.
+        The first is not booked: its messages may be smaller, or larger, than all others. The middle has what a method
+        does only after a warm-up.
         """
         middle = min(self.spec.rounds, max(2, self.spec.rounds // 2 + 1))
-        for record in self.rounds():
-            if record.round == 0:
-                self.last_round = max(0, middle - 2)  # the rounds go on after it
-            if record.round == middle:
-                break
+        self._build_networks()
+        crew: Crew[int] = Crew(self._originals, 1)
+        self._opening(crew)
+        for number in dict.fromkeys((1, middle)):
+            self.server = replace(self.server, round=number - 1)  # as if the rounds between had been computed
+            self._round(crew, number)
         return Estimate(self._total(middle, self.participation), self._total(0, 1.0))
 
     def _total(self, number: int, participation: float) -> RoundCost:

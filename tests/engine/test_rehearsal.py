@@ -50,6 +50,15 @@ def test_the_estimate_is_that_of_a_round_in_the_middle(rounds: int, distils: boo
     assert records[11].bytes_down > records[10].bytes_down
 
 
+def test_in_the_middle_fedkd_sends_a_compressed_update_each_way(small_spec: SpecMaker) -> None:
+    small = {"small_model": "compfl-cnn"}
+    found, dense = (estimate(small_spec({"name": name, **small}, rounds=30), None) for name in ("fedkd", "fml"))
+    assert found is not None
+    assert dense is not None
+    assert 0 < found.round.bytes_up < dense.round.bytes_up
+    assert 0 < found.round.bytes_down < dense.round.bytes_down
+
+
 def test_a_rehearsal_that_takes_too_long_is_given_up(small_spec: SpecMaker) -> None:
     with pytest.raises(Interrupted):
         Rehearsal(small_spec("fedavg"), None, patience=0).perform()
