@@ -40,6 +40,8 @@ LOCK_SECONDS = (3.0, 12.0)
 FULL_SECONDS = 3.0
 FROZEN_LEASES = 2.4
 """At most: one that is frozen wakes up when another worker has taken its experiment over."""
+AWAKE_SECONDS = 5.0
+"""And is left alone for so long."""
 ALGORITHMS: tuple[dict[str, Any], ...] = (
     {"name": "fedavg"},
     {"name": "standalone"},
@@ -102,6 +104,7 @@ class Storm:
         self._workers: list[subprocess.Popen[bytes]] = []
         self._groups: set[int] = set()
         self._frozen: list[tuple[float, Holding]] = []
+        self._awake: list[tuple[float, int]] = []
         self._broker = Broker(self.settings)
         self._log = (self.settings.home / "workers.log").open("ab")
 
@@ -165,14 +168,19 @@ class Storm:
         return hits[fault]()
 
     def _hit(self, blow: Callable[[int, int], object]) -> bool:
-        """A worker with a child at work; not while an experiment has seen too many deaths in a row."""
+        """A worker with a child at work; not while an experiment has seen too many deaths in a row.
+
+        Who is frozen is to wake up again and try to write.
+        """
         if self._tired():
             return False
-        frozen = {held.pid for _, held in self._frozen}  # they are to wake up again
+        spared = {held.pid for _, held in self._frozen} | {
+            pid for until, pid in self._awake if until > time.monotonic()
+        }
         candidates = [
             (worker.pid, child)
             for worker in self._workers
-            if worker.poll() is None and not frozen & set(children(worker.pid))
+            if worker.poll() is None and not spared & set(children(worker.pid))
             for child in children(worker.pid)
             if is_at_work(child)
         ]
@@ -204,6 +212,7 @@ class Storm:
                 self._frozen.remove(entry)
                 with contextlib.suppress(ProcessLookupError):  # a watchdog or another fault was quicker
                     os.kill(held.pid, signal.SIGCONT)
+                    self._awake.append((time.monotonic() + AWAKE_SECONDS, held.pid))
                     self.takeovers += lost
 
     def _to_postgres(self, blow: Callable[[Postgres], None]) -> bool:
@@ -342,7 +351,9 @@ def undisturbed(number: int, plan: Plan) -> list[dict[str, Any]]:
 
 
 def undisturbed_sweep(count: int, plan: Plan) -> list[list[dict[str, Any]]]:
-    """All of them, two at a time in processes of their own."""
+    """All of them; many are shared out to two processes, which first have to import torch."""
+    if count * plan.rounds * plan.epochs < 10_000:
+        return [undisturbed(number, plan) for number in range(count)]
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         return list(pool.map(undisturbed, range(count), [plan] * count))
 

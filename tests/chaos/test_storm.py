@@ -59,7 +59,7 @@ def check(settings: Settings, plan: Plan, seed: int, postgres: Postgres | None =
 
 
 def test_a_breeze_of_faults_changes_no_record(home: Path) -> None:
-    check(stormy(home), BREEZE, seed=1)
+    check(stormy(home, lease_seconds=6.0, heartbeat_seconds=1.5), BREEZE, seed=1)
 
 
 @contextmanager
