@@ -126,7 +126,8 @@ export function axisTitle(quantity, small = false) {
 }
 
 function tidy(value) {
-  return String(Number(value.toPrecision(6)));
+  const text = Number(value.toPrecision(6));
+  return Math.abs(text) >= 1e6 ? text.toExponential().replace("e+", "e") : String(text);
 }
 
 function tidyUnit(value, unit) {

@@ -123,7 +123,7 @@ def test_the_overview_follows_a_running_experiment_to_its_end(night: Night, open
     page.wait_for_function(
         "id => document.querySelector(`li[data-id='${id}']`)?.innerText.includes('8 / 9')", arg=night.running
     )
-    assert row.locator(".accuracy").inner_text() == f"{100 * (8 + 1.5) / 20:.1f}"
+    assert row.locator(".accuracy").inner_text() == f"{100 * (8 + 1.5) / 20:.1f} %"
     night.advance(9)
     page.locator(f'#finished tr[data-id="{night.running}"]').wait_for()
     assert row.count() == 0
@@ -143,7 +143,7 @@ def test_the_form_and_the_text_are_one_spec(night: Night, open_page: OpenPage) -
     counts = night.product.client.post("/api/partition", json=spec).json()["counts"]
     assert page.evaluate("document.querySelector('#partition-map').heatmap.heat.values") == counts
     page.locator("#partition-map summary").click()
-    assert page.locator("#partition-map tbody tr").count() == 5
+    page.wait_for_function("() => document.querySelectorAll('#partition-map tbody tr').length === 5")
     page.wait_for_function("() => document.querySelector('#cost-bytes')?.textContent.endsWith('B')")
     assert "roughly" in page.inner_text("#queue-it") or "about" in page.inner_text("#queue-it")
     page.fill("#field-participation", "1.5")
@@ -273,11 +273,14 @@ def test_fields_of_the_form_are_swept_and_queued_as_one_sweep(night: Night, open
     assert example(page)["grid"]["algorithm"] == [{"name": "fedavg"}, {"name": "fedprox", "mu": 0.5}]
     page.get_by_role("link", name="Open as a sweep").click()
     page.wait_for_url("**/sweeps/new#*")
+    page.wait_for_selector(ready)
+    assert violations(page) == []
     page.get_by_role("link", name="Open in the form").click()
     page.wait_for_selector(ready)
     page.keyboard.press("Control+Enter")
     page.wait_for_url("**/sweeps/0*")
     assert page.locator("#cells .seed").count() == 18
+    assert violations(page) == []
     key = page.url.rsplit("/", 1)[1]
     assert night.product.get(f"/api/sweeps/{key}")["experiments"] == 18
     night.product.client.post(f"/api/sweeps/{key}/cancel", json={})

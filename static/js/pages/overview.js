@@ -102,7 +102,7 @@ function renderRunning(lefts) {
         { data: { id: item.id } },
         h("div", {}, h("div", { class: "title" }, swatch(methodStyle(item.spec.algorithm.name)), link(item), item.state === "running" ? null : stateChip(item.state)), h("div", { class: "progress num" }, h("progress", { max: item.rounds, value: done(item), "aria-label": `${done(item)} of ${item.rounds} rounds` }), `${integer(done(item))} / ${integer(item.rounds)} · ${methodTitle(item.spec.algorithm.name)} on ${datasetText(item.spec.dataset)}`)),
         sparkline(curve.slice(1), item.rounds, methodStyle(item.spec.algorithm.name), `Accuracy so far, best ${percent(best)}`),
-        h("span", { class: "accuracy num", title: "Best accuracy so far (%)" }, percentNumber(best)),
+        h("span", { class: "accuracy num", title: "Best accuracy so far" }, percent(best)),
         h("span", { class: "left num" }, lefts[index] === null ? NONE : `${duration(lefts[index])} left`),
       );
     }),
