@@ -100,6 +100,8 @@ export class Field {
     const { symbol, help } = symbolOf(schema.description ?? "");
     const range = this.schema.type === "string" && !this.schema.enum ? "" : bounds(schema);
     this.title = title || path.split(".").pop().replaceAll("_", " ");
+    /** The paper's letter where it has one. */
+    this.short = symbol && !symbol.includes("_") ? symbol : this.title;
     this.control = this.makeControl(id);
     this.error = h("span", { class: "field-error", id: `${id}-error`, hidden: true });
     this.label = h("label", { for: id, title: `${path}${range ? ` · ${range}` : ""}` }, symbol ? symbolNode(symbol) : null, h("span", { class: "field-name" }, this.title));
@@ -201,7 +203,7 @@ export class Field {
     }
     this.inner.forEach(({ fields, summary, label }, place) => {
       const given = fields.filter((field) => valueAt(values[place], field.path) !== undefined);
-      summary.textContent = `${label}: ${given.length ? given.map((field) => `${field.title} ${valueAt(values[place], field.path)}`).join(", ") : "as by default"}`;
+      summary.textContent = `${label}: ${given.length ? given.map((field) => `${field.short} ${valueAt(values[place], field.path)}`).join(", ") : "as by default"}`;
       for (const field of fields) field.show(valueAt(values[place], field.path));
     });
   }

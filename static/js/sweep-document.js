@@ -7,6 +7,8 @@ const LABELS = ["name", "tags", "notes"];
 /** What a sweep made by the form consists of; anything else was written by hand and is kept. */
 const PLAIN = new Set([...LABELS, "base", "grid", "seeds"]);
 const SEEDS = 3;
+/** How a spec is written; a field that is no longer swept goes back to its place. */
+const ORDER = ["algorithm", "dataset", "partition", "models", "topology", "clients", "participation", "rounds", "training", "evaluation"];
 
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
@@ -62,8 +64,13 @@ export function withValues(document, path, values) {
 function withoutValues(document, path) {
   if (path === "seed") return asSpec({ ...document, seeds: seedsOf(document).slice(0, 1) });
   const { [path]: values, ...grid } = document.grid ?? {};
-  const base = values?.length ? withValue(document.base, path, values[0]) : document.base;
+  const base = values?.length ? inOrder(withValue(document.base, path, values[0])) : document.base;
   return asSpec({ ...document, base, grid });
+}
+
+function inOrder(base) {
+  const place = ([key]) => (ORDER.includes(key) ? ORDER.indexOf(key) : ORDER.length);
+  return Object.fromEntries(Object.entries(base).sort((a, b) => place(a) - place(b)));
 }
 
 function asSweep({ name, tags, notes, seed, ...base }) {
