@@ -1,6 +1,7 @@
 """The composition root: makes the application out of settings, the only module that wires everything together."""
 
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 
 from app import api, errors, pages, starter
 from app.api.services import Services
@@ -32,6 +34,8 @@ from workers.embedded import Supervisor
 log = logging.getLogger(__name__)
 
 PORT_TRIES = 50
+NOT_COMPRESSED = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream")
+"""Event streams, pictures, and trained networks, which are large and hardly get smaller."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -68,6 +72,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.services = services
     app.state.settings, app.state.database = settings, database
+    # the first level: half to a tenth of the bytes for a tenth of the time that the last one takes
+    app.add_middleware(GZipMiddleware, compresslevel=1, exclude_content_types=NOT_COMPRESSED)
     app.add_middleware(Doors)
     errors.install(app)
     app.include_router(api.router)
@@ -94,6 +100,9 @@ def serve(settings: Settings, *, slots: int | None, worker: bool = True, ready: 
         # uvicorn hands the signals on to these when it is done
         for number in previous:
             signal.signal(number, server.stop)
+        # modules and routes live as long as the process: looking through all of them for garbage stops every answer
+        gc.collect()
+        gc.freeze()
         server.run(sockets=[listener])
     except KeyboardInterrupt:
         log.info("stopped while starting")

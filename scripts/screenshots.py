@@ -12,8 +12,8 @@ from playwright.sync_api import sync_playwright
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tests.browser import chromium  # noqa: E402
 from tests.browser.product import Product, serve  # noqa: E402 the checkout is put on the path first
-from tests.conftest import CHROMIUM_OPTIONS, _chromium  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_chromium(), args=CHROMIUM_OPTIONS)
+        browser = playwright.chromium.launch(executable_path=chromium.program(), args=chromium.OPTIONS)
         if options.url:
             take(browser, Product(options.url), options.folder)
         else:

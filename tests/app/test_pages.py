@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 import yaml
@@ -193,6 +194,16 @@ def test_pages_are_not_kept_by_the_browser_and_scripts_are_asked_for_each_time(c
     assert again.status_code == 304
 
 
+def test_pages_scripts_and_answers_are_compressed_for_whoever_asks(app: FastAPI, client: TestClient) -> None:
+    store(app)
+    for path in ("/experiments", "/static/js/live.js", "/api/experiments"):
+        packed = client.get(path, headers={"accept-encoding": "gzip"})
+        plain = client.get(path, headers={"accept-encoding": "identity"})
+        assert packed.headers["content-encoding"] == "gzip", path
+        assert "content-encoding" not in plain.headers, path
+        assert packed.text == plain.text, path
+
+
 def test_every_file_a_template_names_is_served(client: TestClient) -> None:
     named = {
         name
@@ -211,6 +222,16 @@ def test_every_module_a_script_imports_exists() -> None:
         if not (script.parent / name).is_file()
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize("path", ["/", "/experiments", "/compare", "/new", "/settings"])
+def test_a_page_names_its_modules_and_all_that_they_import(client: TestClient, path: str) -> None:
+    page = client.get(path)
+    named = re.findall("<([^>]+)>; rel=modulepreload", page.headers["link"])
+    assert set(re.findall(r'<script type="module" src="([^"]+)"', page.text)) <= set(named)
+    for name in named:
+        imported = re.findall(r'^import .*from "([^"]+)"', client.get(name).text, re.MULTILINE)
+        assert {urljoin(name, part) for part in imported} <= set(named), name
 
 
 def test_templates_hold_no_inline_script_style_or_unescaped_text() -> None:

@@ -54,8 +54,10 @@ def eventually(look: Callable[[], T | None], what: str, patience: float = PATIEN
 class Product:
     """A running FedArena."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, pid: int = 0) -> None:
         self.url = url
+        self.pid = pid
+        """Of the web server; 0 where it is a thread of the test."""
         self.client = httpx.Client(base_url=url, timeout=30)
 
     def get(self, path: str) -> Any:
@@ -105,7 +107,7 @@ def serve(home: Path, **settings: str) -> Iterator[Product]:
     log = home.parent / f"{home.name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
-    product = Product(f"http://127.0.0.1:{port}")
+    product = Product(f"http://127.0.0.1:{port}", process.pid)
 
     def ready() -> bool:
         if process.poll() is not None:

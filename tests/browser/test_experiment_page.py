@@ -4,13 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from app.store.database import Database
+from engine.spec import ExperimentSpec
 from tests.browser.conftest import OpenPage
+from tests.browser.filled import SPEC, advance, put, run
 from tests.browser.product import Product, eventually, small
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = pytest.mark.browser
+
+HISTORY = run(ExperimentSpec.parse(SPEC).canonical())
 
 
 def drawn(page: "Page", chart: str) -> dict[str, Any]:
@@ -20,7 +25,7 @@ def drawn(page: "Page", chart: str) -> dict[str, Any]:
 
 
 def test_the_curve_grows_and_shows_what_rest_says(product: Product, open_page: OpenPage) -> None:
-    experiment = product.submit(small("watched", rounds=40))
+    experiment = product.submit(small("watched", rounds=16))
     page = open_page(f"/experiments/{experiment}")
     before = len(drawn(page, "accuracy")["x"])
     page.wait_for_function("n => window.fedarena.charts.accuracy.data[0]?.x.length > n + 1", arg=before)
@@ -92,35 +97,41 @@ def test_a_diverged_experiment_says_why_and_what_to_do(product: Product, open_pa
     assert "learning rate" in panel
 
 
-def test_zoom_and_hidden_lines_survive_new_rounds(product: Product, open_page: OpenPage) -> None:
-    with product.running(small("zoomed", rounds=5000)) as experiment:
-        page = open_page(f"/experiments/{experiment}")
-        page.wait_for_function("() => window.fedarena.charts.accuracy.data[0]?.x.length > 6")
-        stage = page.locator("#accuracy .u-over").bounding_box()
-        assert stage is not None
-        page.mouse.move(stage["x"] + 0.3 * stage["width"], stage["y"] + 50)
-        page.mouse.down()
-        page.mouse.move(stage["x"] + 0.7 * stage["width"], stage["y"] + 60, steps=4)
-        page.mouse.up()
-        zoom = page.evaluate("window.fedarena.charts.accuracy.zoom")
-        assert zoom is not None
-        page.locator("#loss .end-label").click()
-        count = len(drawn(page, "accuracy")["x"])
-        page.wait_for_function("n => window.fedarena.charts.accuracy.data[0].x.length > n + 2", arg=count)
+def test_zoom_and_hidden_lines_survive_new_rounds(store: Database, open_page: OpenPage) -> None:
+    experiment = put(store, HISTORY, upto=8)
+    page = open_page(f"/experiments/{experiment}")
+    page.wait_for_function("() => window.fedarena.charts.accuracy.data[0]?.x.length > 6")
+    stage = page.locator("#accuracy .u-over").bounding_box()
+    assert stage is not None
+    page.mouse.move(stage["x"] + 0.3 * stage["width"], stage["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(stage["x"] + 0.7 * stage["width"], stage["y"] + 60, steps=4)
+    page.mouse.up()
+    zoom = page.evaluate("window.fedarena.charts.accuracy.zoom")
+    assert zoom is not None
+    page.locator("#loss .end-label").click()
+    count = len(drawn(page, "accuracy")["x"])
+    for record in HISTORY[9:12]:
+        advance(store, experiment, record)
+    page.wait_for_function("n => window.fedarena.charts.accuracy.data[0].x.length === n + 3", arg=count)
     assert page.evaluate("window.fedarena.charts.accuracy.zoom") == zoom
     assert page.evaluate("window.fedarena.charts.loss.hidden") == ["FedAvg"]
     page.locator("#accuracy").get_by_role("button", name="Reset zoom").click()
     assert page.evaluate("window.fedarena.charts.accuracy.zoom") is None
 
 
-def test_a_dropped_connection_shows_a_banner_and_loses_no_round(product: Product, open_page: OpenPage) -> None:
-    experiment = product.submit(small("through a tunnel", rounds=40))
+def test_a_dropped_connection_shows_a_banner_and_loses_no_round(
+    store: Database, product: Product, open_page: OpenPage
+) -> None:
+    experiment = put(store, HISTORY, upto=5)
     page = open_page(f"/experiments/{experiment}", ignore=("ERR_FAILED",))
     page.wait_for_function("() => window.fedarena.charts.accuracy.data[0]?.x.length > 2")
     page.route("**/api/events**", lambda route: route.abort())
     page.evaluate("import('/static/js/live.js').then(({live}) => live.connect())")
     page.wait_for_selector("#offline:not([hidden])")
-    product.wait(experiment)
+    for record in HISTORY[6:]:
+        advance(store, experiment, record)
+    assert product.wait(experiment)["state"] == "finished"
     page.unroute("**/api/events**")
     page.wait_for_selector("#offline", state="hidden")
     records = product.rounds(experiment)

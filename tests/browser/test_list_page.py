@@ -2,7 +2,9 @@
 
 import pytest
 
+from app.store.database import Database
 from tests.browser.conftest import OpenPage
+from tests.browser.filled import put
 from tests.browser.product import Product, small
 
 pytestmark = pytest.mark.browser
@@ -60,11 +62,11 @@ def test_a_column_head_sorts_the_rows(finished: dict[str, str], open_page: OpenP
     assert "sort=best" in page.url
 
 
-def test_names_and_tags_are_shown_as_text(product: Product, open_page: OpenPage) -> None:
-    experiment = product.submit(small(NASTY, tags=["<b>bold</b>"], notes=NASTY))
-    product.wait(experiment)
+def test_names_and_tags_are_shown_as_text(store: Database, open_page: OpenPage) -> None:
+    experiment = put(store, name=NASTY, tags=["<b>bold</b>"], notes=NASTY)
+    page = open_page("/")
     for path in ("/experiments", f"/experiments/{experiment}", f"/compare?ids={experiment}", f"/new?from={experiment}"):
-        page = open_page(path)
+        page.goto(path)
         page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
         assert page.evaluate("document.querySelectorAll('main img, main b, main script').length") == 0
         assert page.title() != "1"

@@ -9,12 +9,12 @@ from app.config import Settings
 from app.store import experiments, logs, rounds, steering, workers
 from app.store.database import Database
 from tests.browser.axe import violations
-from tests.browser.conftest import OpenPage, watched_pages
+from tests.browser.conftest import OpenPage, Pages
 from tests.browser.product import Product
 from tests.services import claim, look, record, serving, short_folder, submit
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 pytestmark = pytest.mark.browser
 
@@ -76,8 +76,8 @@ def night() -> Iterator[Night]:
 
 
 @pytest.fixture
-def open_page(browser: "Browser", night: Night) -> Iterator[OpenPage]:
-    with watched_pages(browser, night.product) as open_at:
+def open_page(pages: Pages, night: Night) -> Iterator[OpenPage]:
+    with pages.watched(night.product) as open_at:
         yield open_at
 
 
@@ -100,8 +100,10 @@ def test_every_page_is_accessible_and_fits(night: Night, open_page: OpenPage, th
         "/settings",
     )
     wrong = []
+    page = open_page("/sweeps", color_scheme=theme)
     for path in paths:
-        page = open_page(path, color_scheme=theme)
+        page.set_viewport_size({"width": 1440, "height": 900})
+        page.goto(path)
         page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
         wrong += [f"{path}: {violation}" for violation in violations(page)]
         page.set_viewport_size({"width": 1280, "height": 800})
