@@ -89,7 +89,7 @@ def serve(settings: Settings, *, slots: int | None, worker: bool = True, ready: 
     supervisor = Supervisor(settings, slots=slots, worker=worker)
     previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        listener = _listen(settings.host, settings.port)
+        listener = listen(settings.host, settings.port)
         settings = supervisor.start()
         app = create_app(settings)
         if settings.starter:
@@ -146,11 +146,12 @@ class _Server(uvicorn.Server):
         self._supervisor.request_stop()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A socket on the port, or on the next free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in range(port, min(port + PORT_TRIES, 65_536)) if port else (0,):
-        listener = socket.socket(family)
+        # asyncio sends at once (TCP_NODELAY) only where the protocol is told; else an answer waits 40 ms for an ACK
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host.strip("[]"), candidate))

@@ -1,5 +1,6 @@
 """`fedarena serve`, whole: web, worker and broker as a user starts and stops them."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import pytest
 
 from app.client import FedArena
 from app.config import Settings
+from app.main import listen
 from app.starter import SPECS
 from app.store.database import Database
 from app.store.states import State
@@ -168,6 +170,25 @@ def test_serve_refuses_an_address_that_others_could_reach(settings: Settings) ->
     assert found.returncode == 2
     assert "refusing to listen on 0.0.0.0" in found.stderr
     assert not settings.address_file.exists()
+
+
+def test_an_answer_is_sent_at_once_and_does_not_wait_for_the_one_before_to_arrive() -> None:
+    async def without_delay() -> int:
+        told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = writer.get_extra_info("socket")
+            told.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listener = listen("127.0.0.1", 0)
+        async with await asyncio.start_server(answer, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            found = await told
+            writer.close()
+        return found
+
+    assert asyncio.run(without_delay())
 
 
 def test_the_starter_specs_can_run_without_any_data_folder() -> None:
