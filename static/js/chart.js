@@ -52,6 +52,10 @@ function publish(chart) {
     get hidden() {
       return [...chart.hidden];
     },
+    /** Lines that are drawn with their band. */
+    get banded() {
+      return chart.drawn.filter((line) => line.low).map((line) => line.label);
+    },
     get zoom() {
       return chart.zoom && [...chart.zoom];
     },

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -202,6 +203,25 @@ def test_a_sweep_has_a_point_for_each_value(filled: Filled, open_page: OpenPage)
     page.select_option("#by", "algorithm.name")
     assert len(page.evaluate("window.fedarena.charts.accuracy.data")) == 1
     assert cell(page, "FedAvg", "Seeds") == "6"
+
+
+def test_many_lines_have_a_legend_whose_name_shows_the_band_and_names_of_bubbles_stay_apart(
+    filled: Filled, open_page: OpenPage
+) -> None:
+    page = open_page(filled.address(*METHODS, "lr 0.01", "lr 0.02", "lr 0.1", "other", "long"))
+    names = page.locator("#accuracy .legend-item")
+    assert names.count() == 9
+    numbers = [float(text.split("\n")[-1].removesuffix(" %")) for text in names.all_inner_texts()]
+    assert numbers == sorted(numbers, reverse=True)
+    assert page.evaluate("window.fedarena.charts.accuracy.banded") == []
+    names.filter(has_text="pFedES").focus()
+    assert page.evaluate("window.fedarena.charts.accuracy.banded") == ["pFedES"]
+    assert page.evaluate("document.activeElement.textContent").startswith("pFedES")
+    crowd = [{"x": 300 + 40 * (n % 5), "y": 200 + 30 * (n // 5), "radius": 9, "text": "FedAvg-FT"} for n in range(25)]
+    script = "([b, f]) => import('/static/js/chart-echarts.js').then((m) => m.placeNames(b, f))"
+    placed = page.evaluate(script, [crowd, {"left": 0, "top": 0, "right": 800, "bottom": 500}])
+    for one, other in combinations(placed, 2):
+        assert abs(one["x"] - other["x"]) > 54 or abs(one["y"] - other["y"]) >= 12
 
 
 def test_an_unfair_comparison_says_what_differs(filled: Filled, open_page: OpenPage) -> None:
