@@ -102,6 +102,11 @@ class Settings(BaseSettings):
         return value.lower() if isinstance(value, str) else value
 
     @property
+    def silent_seconds(self) -> float:
+        """A worker that was not seen for so long does not count: it missed three heartbeats."""
+        return 3 * self.heartbeat_seconds
+
+    @property
     def database(self) -> str:
         """The URL in use."""
         return self.database_url or f"sqlite:///{self.home / 'fedarena.db'}"

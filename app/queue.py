@@ -85,14 +85,17 @@ class Queue:
     def __init__(self, settings: Settings) -> None:
         self.celery = make_celery(settings)
         self._wanted = threading.Event()
+        self._count = 0
         self._stopped = False
         self._broken = False
         self._thread: threading.Thread | None = None
         self._start_lock = threading.Lock()
         self._state_lock = threading.Lock()
 
-    def hint(self) -> None:
-        """There may be work. Returns at once; a broker that does not answer is logged and made up for later."""
+    def hint(self, count: int = 1) -> None:
+        """There may be work for so many. Returns at once; a silent broker is logged and made up for later."""
+        with self._state_lock:
+            self._count = max(self._count, count)
         with self._start_lock:
             if self._thread is None and not self._stopped:
                 self._thread = threading.Thread(target=self._send_when_wanted, name="hints", daemon=True)
@@ -144,5 +147,7 @@ class Queue:
         while not self._stopped:
             self._wanted.wait()
             self._wanted.clear()
+            with self._state_lock:
+                count, self._count = self._count, 0
             if not self._stopped:
-                self.send()
+                self.send(count)

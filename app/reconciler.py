@@ -86,7 +86,7 @@ class Reconciler:
         with self._database.read() as session:
             lease = self._settings.lease_seconds
             due = experiments.due(session, lease) + artifacts.due(session, lease)
-            slots = workers.live_slots(session, 3 * self._settings.heartbeat_seconds)
+            slots = workers.live_slots(session, self._settings.silent_seconds)
         if not due:
             return 0
         outstanding = self._queue.outstanding()

@@ -41,6 +41,11 @@ def dies_with_parent() -> Callable[[], None] | None:
     return prepare
 
 
+def ask_for_sigterm() -> None:
+    """For this process on Linux: be told of its parent's end by SIGTERM, whatever was asked for before."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 class WorkerProcess:
     """One worker in a process group of its own. Its methods belong to the thread that started it, `ask` to anybody."""
 

@@ -352,11 +352,14 @@ class Job:
             log.debug("the log waits: %s", error.orig)
 
     def _catch_sigterm(self) -> Any:
-        """A terminated child ends like a drained one. Signals reach only the main thread."""
+        """A terminated child ends like a drained one, an orphan at once. Signals reach only the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return None
+        parent = os.getppid()
 
         def drain(_number: int, _frame: FrameType | None) -> None:
+            if os.getppid() != parent:
+                os._exit(1)  # nobody watches over it any more
             self._leave(Leaving.DRAIN)
 
         return signal.signal(signal.SIGTERM, drain)

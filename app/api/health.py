@@ -34,5 +34,5 @@ async def healthz() -> Health:
 def readyz(use: Using) -> Readiness:
     """Answers when requests can be served. Workers and broker may be missing: experiments then wait."""
     with use.database.read() as session:
-        slots = workers.live_slots(session, 3 * use.settings.heartbeat_seconds)
+        slots = workers.live_slots(session, use.settings.silent_seconds)
         return Readiness(slots=slots, due=experiments.due(session))

@@ -140,7 +140,7 @@ def _check(use: Services, sweep: SweepSpec, rehearse: bool) -> SweepCheck:
         )
         fresh = [point.spec for point in runnable if point.fingerprint not in known]
         measured = estimates.measure(session, {s.algorithm.name for s in fresh}, {s.dataset.name for s in fresh})
-        slots = workers.live_slots(session, 3 * use.settings.heartbeat_seconds)
+        slots = workers.live_slots(session, use.settings.silent_seconds)
     prices = rehearsed_prices(use, fresh, measured) if rehearse and not refused else {}
     return SweepCheck(
         ok=not refused,
@@ -186,7 +186,7 @@ async def submit(
     if replayed:
         headers["Idempotent-Replayed"] = "true"
     else:
-        use.queue.hint()
+        await run_in_threadpool(use.hint_slots)
         use.events.ring()
     return JSONResponse(view.model_dump(mode="json"), 201, headers)
 
@@ -234,7 +234,7 @@ def _store(session: Session, plan: SweepPlan, runs: list[NewRun]) -> Sweep:
 
 def _view(use: Services, sweep: str) -> SweepView:
     with use.database.read() as session:
-        return sweep_view(session, _found(session, sweep), 3 * use.settings.heartbeat_seconds)
+        return sweep_view(session, _found(session, sweep), use.settings.silent_seconds)
 
 
 def _found(session: Session, sweep: str) -> Sweep:
@@ -272,7 +272,7 @@ def get_table(use: Using, id: Id, format: Annotated[Literal["csv", "md", "tex"],
     """The table of the sweep for a program, a note or a paper: mean ± deviation over finished seeds."""
     with use.database.read() as session:
         row = _found(session, id)
-        view = sweep_view(session, row, 3 * use.settings.heartbeat_seconds)
+        view = sweep_view(session, row, use.settings.silent_seconds)
         finished = [run.experiment for cell in view.cells for run in cell.runs if run.state == State.FINISHED.value]
         report = view.document.get("report")
         costs = None
@@ -310,7 +310,7 @@ def pause(use: Using, id: Id) -> SweepView:
 def resume(use: Using, id: Id) -> SweepView:
     """Put its paused experiments back into the queue."""
     answer = _steer(use, id, lambda session, row: sweeps.for_each(session, row, steering.resume))
-    use.queue.hint()
+    use.hint_slots()
     return answer
 
 
@@ -322,7 +322,7 @@ def retry(
 ) -> SweepView:
     """Run those anew that failed, diverged or were cancelled, and only those."""
     answer = _steer(use, id, lambda session, row: sweeps.retry(session, row, cell))
-    use.queue.hint()
+    use.hint_slots()
     return answer
 
 

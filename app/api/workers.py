@@ -20,5 +20,5 @@ class Workers(BaseModel):
 def list_workers(use: Using) -> Workers:
     """Who can run experiments now, with what each said of itself when it was last seen."""
     with use.database.read() as session:
-        rows = workers.live(session, 3 * use.settings.heartbeat_seconds)
+        rows = workers.live(session, use.settings.silent_seconds)
         return Workers(items=[worker_view(row) for row in rows])

@@ -47,5 +47,5 @@ def sweep_page(request: Request, sweep: str) -> Response:
         row = sweeps.get(session, sweep)
         if row is None:
             return error_page(request, 404, f"There is no sweep “{sweep}”. It may have been on another server.")
-        view = sweep_view(session, row, 3 * settings.heartbeat_seconds).model_dump(mode="json")
+        view = sweep_view(session, row, settings.silent_seconds).model_dump(mode="json")
     return render(request, "sweep.html", "sweeps", data={"sweep": view, "yaml": _yaml(view["document"])})

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.api.services import Services
 from app.config import Settings
+from app.events import Events
 from app.queue import Queue, make_celery
 from app.reconciler import SPARE_HINTS, Reconciler
 from app.store import experiments, workers
@@ -54,6 +56,32 @@ def test_hints_are_counted_by_the_broker(broker: Broker, queue: Queue) -> None:
 
 def test_a_hint_is_sent_in_the_background(broker: Broker, queue: Queue) -> None:
     queue.hint()
+    wait_until(lambda: queue.outstanding() == 1, what="the hint")
+
+
+def test_many_experiments_at_once_are_hinted_to_every_slot(
+    settings: Settings, sqlite_database: Database, broker: Broker, queue: Queue
+) -> None:
+    with sqlite_database.write() as session:
+        workers.register(session, name="w", host="here", pid=1, device="cpu", slots=3)
+    services = Services(settings, sqlite_database, queue, Events(sqlite_database))
+    for _ in range(2):
+        submit(sqlite_database)
+    services.hint_slots()
+    wait_until(lambda: queue.outstanding() == 2, what="a hint for each experiment")
+    for _ in range(5):
+        submit(sqlite_database)
+    services.hint_slots()
+    wait_until(lambda: queue.outstanding() == 5, what="and one for each slot")
+
+
+def test_a_store_that_went_away_after_the_commit_costs_only_hints(
+    settings: Settings, sqlite_database: Database, broker: Broker, queue: Queue
+) -> None:
+    services = Services(settings, sqlite_database, queue, Events(sqlite_database))
+    with sqlite_database.engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE worker")
+    services.hint_slots()
     wait_until(lambda: queue.outstanding() == 1, what="the hint")
 
 

@@ -27,7 +27,7 @@ from engine.run import Run
 from engine.spec import ExperimentSpec
 from tests.chaos.postgres import Postgres
 from tests.services import ROOT, environment, fedarena, serving, spec_with, submit
-from tests.workers.processes import holdings
+from tests.workers.processes import children, holdings
 from workers.embedded import Broker
 from workers.files import FOLDER
 from workers.pulse import Holding
@@ -360,13 +360,6 @@ def undisturbed_sweep(count: int, plan: Plan) -> list[list[dict[str, Any]]]:
 
 def checkpoint_root(settings: Settings) -> Path:
     return Path(settings.storage) / FOLDER
-
-
-def children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 def is_at_work(pid: int) -> bool:

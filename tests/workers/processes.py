@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ from engine.spec import ExperimentSpec
 from tests.services import ROOT, environment, fedarena, look, spec_with, state
 from workers.embedded import Broker
 from workers.pulse import Holding, read_pulses
+
+LONG: dict[str, Any] = {"rounds": 150, "training": {"epochs": 10, "batch_size": 16}}
+"""About two seconds, so that there is time to hit it."""
 
 
 @pytest.fixture
@@ -48,6 +51,26 @@ def worker(settings: Settings, *options: str, cwd: Path = ROOT) -> Iterator[subp
         except ProcessLookupError:
             assert process.poll() is not None
         process.wait()
+
+
+def children(pid: int) -> list[int]:
+    """Of all its threads: with hints in files Celery starts them from one of its own."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def is_stopped(pid: int) -> bool:
+    """Every thread of it. SIGSTOP only asks: a thread in the middle of a system call stops when that is over."""
+    stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
+def send(number: signal.Signals, *pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, number)
 
 
 def undisturbed(**changes: Any) -> list[dict[str, Any]]:

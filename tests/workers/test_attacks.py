@@ -7,9 +7,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +39,25 @@ from tests.services import (
     submit,
     wait_until,
 )
-from tests.workers.processes import ended, fences_in_order_of_commit, has_rounds, holdings, stored, undisturbed, worker
+from tests.workers.processes import (
+    LONG,
+    children,
+    ended,
+    fences_in_order_of_commit,
+    has_rounds,
+    holdings,
+    is_stopped,
+    send,
+    stored,
+    undisturbed,
+    worker,
+)
 from workers.embedded import Broker
 from workers.job import run_next
 from workers.pulse import Holding
 from workers.watchdog import is_alive
 
 pytestmark = pytest.mark.chaos
-
-LONG = {"rounds": 150, "training": {"epochs": 10, "batch_size": 16}}
-"""About two seconds, so that there is time to hit it."""
 
 
 def test_a_frozen_child_is_killed_and_its_experiment_goes_on_before_the_lease_ends(
@@ -67,27 +75,31 @@ def test_a_frozen_child_is_killed_and_its_experiment_goes_on_before_the_lease_en
     assert stored(sqlite_database, key) == undisturbed(**LONG)
 
 
-def freeze(send: Callable[[int], None], database: Database) -> None:
+def freeze(database: Database, *pids: int) -> None:
     """At a moment when the frozen do not hold the store: that is another attack, which a watchdog ends."""
     while True:
-        send(signal.SIGSTOP)
+        send(signal.SIGSTOP, *pids)
+        # a thread that waits for the disk runs on, and might take the lock that was found free
+        wait_until(lambda: all(map(is_stopped, pids)), what="the standstill")
         try:
             with database.write() as session:
                 session.execute(text("UPDATE counter SET value = value"))
             return
         except OperationalError:
-            send(signal.SIGCONT)
+            send(signal.SIGCONT, *pids)
+            time.sleep(0.2)  # to let go of it
 
 
 def test_a_zombie_that_wakes_after_a_takeover_writes_nothing(with_broker: Settings, sqlite_database: Database) -> None:
     key = submit(sqlite_database, **LONG)
     with serving(with_broker), worker(with_broker) as zombie:
         wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
-        freeze(partial(os.killpg, zombie.pid), sqlite_database)
+        frozen = (zombie.pid, *children(zombie.pid))
+        freeze(sqlite_database, *frozen)
         fence = look(sqlite_database, key).fence
         with worker(with_broker):
             wait_until(lambda: look(sqlite_database, key).fence > fence, what="the takeover")
-            os.killpg(zombie.pid, signal.SIGCONT)
+            send(signal.SIGCONT, *frozen)
             wait_until(lambda: ended(sqlite_database, key), seconds=120, what="the end")
     row, fences = look(sqlite_database, key), fences_in_order_of_commit(sqlite_database, key)
     assert (row.state, row.bit_identical) == (State.FINISHED, True)
@@ -103,7 +115,7 @@ def test_fifty_zombies_in_a_row_write_nothing(with_broker: Settings, sqlite_data
     with serving(settings) as address, worker(settings), worker(settings), FedArena(address) as arena:
         for _ in range(50):
             own = wait_until(lambda: holder(settings, sqlite_database, key), seconds=300, what="a round by its owner")
-            freeze(partial(os.kill, own.pid), sqlite_database)
+            freeze(sqlite_database, own.pid)
             wait_until(lambda fence=own.fence: look(sqlite_database, key).fence > fence, seconds=300, what="a takeover")
             os.kill(own.pid, signal.SIGCONT)
         wait_until(lambda: holder(settings, sqlite_database, key), seconds=300, what="a round by the last owner")
@@ -289,6 +301,8 @@ def test_a_disk_that_fills_up_pauses_the_experiment_and_room_lets_it_go_on(
 
 def fill_up_and_go_on(settings: Settings, database: Database, left: int, expected: list[dict[str, Any]]) -> None:
     """`left`: bytes of room when the experiment starts."""
+    with database.engine.connect() as connection:  # else it writes over what is there and needs no room
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     disk.Ballast(settings).make()
     assert disk.Ballast(settings).path.exists()
     key = submit(database, rounds=40)

@@ -7,13 +7,15 @@ import pytest
 
 from app.client import FedArena
 from app.config import Settings
+from app.queue import Queue
 from app.store import workers
 from app.store.database import Database
 from app.store.migrate import migrate
 from app.store.states import State
 from tests.services import look, postgres_database, serving, short_folder, spec_with, state, submit, wait_until
-from tests.workers.processes import ended, has_rounds, stored, undisturbed, worker
+from tests.workers.processes import LONG, ended, has_rounds, holdings, stored, undisturbed, worker
 from workers.embedded import Broker
+from workers.watchdog import is_alive
 
 pytestmark = pytest.mark.chaos
 
@@ -69,8 +71,8 @@ def test_a_sweep_runs_through_the_queue_and_its_table_fills(running: Running) ->
 
 
 def test_pause_and_resume_reach_a_real_worker(running: Running) -> None:
-    long, arena = {"rounds": 150, "training": {"epochs": 10, "batch_size": 16}}, running.arena
-    key = arena.submit(spec_with(**long))["id"]
+    arena = running.arena
+    key = arena.submit(spec_with(**LONG))["id"]
     wait_until(lambda: has_rounds(running.database, key, 2), what="the first rounds")
     assert arena.pause(key)["pause"]
     wait_until(lambda: state(running.database, key) is not State.RUNNING, what="the pause")
@@ -80,7 +82,7 @@ def test_pause_and_resume_reach_a_real_worker(running: Running) -> None:
     arena.resume(key)
     wait_until(lambda: ended(running.database, key), seconds=120, what="the end")
     assert any("given back: it is to be paused" in line["text"] for line in arena.log(key))
-    assert stored(running.database, key) == undisturbed(**long)
+    assert stored(running.database, key) == undisturbed(**LONG)
 
 
 def test_a_worker_asked_to_stop_gives_its_experiment_back_and_leaves(
@@ -96,6 +98,37 @@ def test_a_worker_asked_to_stop_gives_its_experiment_back_and_leaves(
     assert len(stored(sqlite_database, key)) == row.next_round
     with sqlite_database.read() as session:
         assert workers.known(session) == []
+
+
+def test_with_hints_in_files_too_a_worker_asked_to_stop_lets_a_long_round_end(
+    with_broker: Settings, sqlite_database: Database
+) -> None:
+    settings = with_broker.model_copy(update={"broker_url": "filesystem://"})
+    submit(sqlite_database, **LONG)
+    queue = Queue(settings)
+    with worker(settings) as process:
+        # not the child that came with the worker: its successors are started by a thread, which ends before the round
+        [first] = wait_until(lambda: holdings(settings, sqlite_database), what="the first child")
+        wait_until(lambda: not is_alive(first.pid), what="its end")
+        key = submit(sqlite_database, rounds=1000, training={"epochs": 1000, "batch_size": 4})
+        queue.send()
+        wait_until(lambda: has_rounds(sqlite_database, key, 1), what="the opening")
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    queue.close()
+    row = look(sqlite_database, key)
+    assert (row.state, row.owner, row.deaths, row.next_round) == (State.QUEUED, None, 0, 2)
+
+
+def test_with_hints_in_files_too_a_child_dies_with_its_worker(with_broker: Settings, sqlite_database: Database) -> None:
+    settings = with_broker.model_copy(update={"broker_url": "filesystem://", "lease_seconds": 600.0})
+    key = submit(sqlite_database, rounds=100_000)
+    with worker(settings) as process:
+        wait_until(lambda: has_rounds(sqlite_database, key), what="the first rounds")
+        [orphan] = holdings(settings, sqlite_database)
+        process.kill()  # the worker alone, as the kernel does when memory is short
+        wait_until(lambda: not is_alive(orphan.pid), what="its child's end")
+    assert state(sqlite_database, key) is State.RUNNING, "it gave its experiment back instead of ending at once"
 
 
 @pytest.mark.postgres
