@@ -31,7 +31,7 @@ FUNCTIONS = {
 _SPACED = {"mo", "mspace"}
 RAISED = {"²": "2", "⁺": "+"}
 _TOKEN = re.compile(r"[A-Za-z]+[0-9]*|[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?|\.\.|.", re.DOTALL)
-_PROSE = re.compile(r"^\(?(?:[A-Z]?[a-zü'’-]+|ReLU|Adam|BatchNorm)[,;:.]?\)?$")
+_PROSE = re.compile(r"^\(?(?:[A-Z]?[a-zü'’-]+|ReLU|Adam|BatchNorm)[,;:.]?\)?[,;:.]?$")
 _ENDS = ",;:."
 
 
@@ -74,7 +74,8 @@ def typeset(line: str) -> list[Run]:
         kinds = [_is_prose(token) for token in tokens]
         for index, (token, prose) in enumerate(zip(tokens, kinds, strict=True)):
             article = token in {"a", "A"} and index + 1 < len(kinds) and kinds[index + 1]
-            if (prose or article) and _closed(formula):
+            counted = bool(words) and token.rstrip(_ENDS).isdigit()  # "phase 2 passes": a number of the sentence
+            if (prose or article or counted) and _closed(formula):
                 if formula:
                     flush()
                 words.append(token)

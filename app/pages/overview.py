@@ -7,11 +7,14 @@ from starlette.responses import Response
 
 from app.config import Settings
 from app.pages.rendering import database_of, render, settings_of
-from app.store import overview, rounds, sequence, workers
+from app.store import overview, rounds, sequence, sweeps, workers
+from app.store.sweep_views import summaries
 from app.store.tables import Experiment, Worker
 from app.store.views import experiment_view, iso
 
 router = APIRouter(include_in_schema=False)
+
+SWEEPS_SHOWN = 4
 
 
 @router.get("/")
@@ -30,20 +33,24 @@ def _data(request: Request) -> dict[str, Any]:
     with database_of(request).read() as session:
         seq = sequence.current(session)
         found = overview.overview(session)
+        newest, _ = sweeps.page(session, limit=SWEEPS_SHOWN)
+        pace = overview.pace(session)
         running = [row.id for row in found.running]
         return {
             "seq": seq,
             "running": [_brief(row) for row in found.running],
             "queued": [_brief(row) for row in found.queued],
+            "sweeps": [sweep.model_dump(mode="json") for sweep in summaries(session, newest)],
             "failed": [_brief(row) for row in found.failed],
             "finished": [_brief(row) for row in found.finished],
             "counts": found.counts,
             "finished_today": found.finished_today,
             "failed_today": found.failed_today,
             "curves": rounds.columns(session, running, ("accuracy", "seconds")) if running else {},
-            "expected": overview.expected_seconds(session, [*found.running, *found.queued]),
+            "expected": {row.id: pace.of(row) for row in (*found.running, *found.queued)},
+            "later_seconds": pace.of_all(found.later),
             "workers": [worker_view(worker, settings) for worker in workers.known(session)],
-            "slots": workers.live_slots(session, 3 * settings.heartbeat_seconds),
+            "slots": workers.live_slots(session, settings.silent_seconds),
         }
 
 
@@ -64,5 +71,6 @@ def worker_view(worker: Worker, settings: Settings) -> dict[str, Any]:
         "slots": worker.slots,
         "started_at": iso(worker.started_at),
         "last_seen": iso(worker.last_seen),
-        "silent_after": 3 * settings.heartbeat_seconds,
+        "silent_after": settings.silent_seconds,
+        "report": worker.report or {},
     }

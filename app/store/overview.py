@@ -27,6 +27,8 @@ class Overview:
 
     running: list[Experiment]
     queued: list[Experiment]
+    later: dict[tuple[str, str], int]
+    """Rounds of the queue behind those that are shown, by method and data set."""
     failed: list[Experiment]
     finished: list[Experiment]
     counts: dict[State, int]
@@ -44,7 +46,15 @@ def overview(session: Session) -> Overview:
         .order_by(col(Experiment.priority).desc(), col(Experiment.place))
         .limit(QUEUE_SHOWN)
     )
-    waiting = select(Experiment).where(col(Experiment.id).in_(list(session.scalars(next_ids))))
+    soon = list(session.scalars(next_ids))
+    waiting = select(Experiment).where(col(Experiment.id).in_(soon))
+    open_rounds = func.sum(col(Experiment.rounds) + 1 - col(Experiment.next_round))
+    kind = (col(Experiment.algorithm), col(Experiment.dataset))
+    later = (
+        select(*kind, open_rounds)
+        .where(visible, col(Experiment.state) == State.QUEUED, col(Experiment.id).not_in(soon))
+        .group_by(*kind)
+    )
     ended = select(Experiment).where(visible).order_by(col(Experiment.finished_at).desc()).limit(SHOWN)
     today = col(Experiment.finished_at) > now() - DAY
     per_state = select(col(Experiment.state), func.count()).where(visible).group_by(col(Experiment.state))
@@ -53,6 +63,7 @@ def overview(session: Session) -> Overview:
     return Overview(
         running=list(session.scalars(busy.order_by(col(Experiment.started_at)))),
         queued=list(session.scalars(waiting.order_by(col(Experiment.priority).desc(), col(Experiment.place)))),
+        later={(algorithm, dataset): int(count) for algorithm, dataset, count in session.execute(later)},
         failed=list(session.scalars(ended.where(col(Experiment.state).in_(BAD), today))),
         finished=list(session.scalars(ended.where(col(Experiment.state) == State.FINISHED))),
         counts=counts,
@@ -61,20 +72,39 @@ def overview(session: Session) -> Overview:
     )
 
 
-def expected_seconds(session: Session, rows: list[Experiment]) -> dict[str, float | None]:
-    """Seconds of one round of each, from equal specs, else from the same method, else from all; null: nothing ran."""
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of a round: of equal specs, else of the method on the data set, else on the data set; None: unknown."""
+
+    _typical: Mapping[tuple[str, ...], float]
+
+    def of(self, row: Experiment) -> float | None:
+        return self._typical.get((_kind(row.spec),), self.of_kind(row.algorithm, row.dataset))
+
+    def of_kind(self, algorithm: str, dataset: str) -> float | None:
+        return self._typical.get((algorithm, dataset), self._typical.get(("", dataset)))
+
+    def of_all(self, rounds: Mapping[tuple[str, str], int]) -> float | None:
+        """Seconds of so many rounds together."""
+        spans = [(count, self.of_kind(*kind)) for kind, count in rounds.items()]
+        known = [count * seconds for count, seconds in spans if seconds is not None]
+        return sum(known) if len(known) == len(spans) else None
+
+
+def pace(session: Session) -> Pace:
+    """From the newest experiments."""
     query = (
-        select(col(Experiment.algorithm), col(Experiment.spec), col(Experiment.seconds), col(Experiment.next_round))
+        select(col(Experiment.spec), col(Experiment.seconds), col(Experiment.next_round))
         .where(col(Experiment.next_round) > 2, col(Experiment.seconds) > 0)
         .order_by(col(Experiment.id).desc())
         .limit(LOOK_BACK)
     )
-    groups: dict[str, list[float]] = {}
-    for algorithm, spec, seconds, done in session.execute(query):
-        for group in (_kind(spec), algorithm, ""):
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for spec, seconds, done in session.execute(query):
+        dataset = spec["dataset"]["name"]
+        for group in ((_kind(spec),), (spec["algorithm"]["name"], dataset), ("", dataset)):
             groups.setdefault(group, []).append(seconds / (done - 1))
-    typical = {group: median(values) for group, values in groups.items()}
-    return {row.id: typical.get(_kind(row.spec), typical.get(row.algorithm, typical.get(""))) for row in rows}
+    return Pace({group: median(values) for group, values in groups.items()})
 
 
 def _kind(spec: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 // Box plots of the clients' accuracies: quartiles as a box, the extremes as whiskers, the mean as a dot.
 
 import { cssColour, isDark, onThemeChange } from "./colours.js";
-import { download, fill, h, toolButton } from "./dom.js";
+import { download, downloadPng, fill, h, toolButton } from "./dom.js";
 import { mean, quantile } from "./series.js";
 import { csv } from "./table.js";
 import { percent, ticks } from "./units.js";
@@ -40,6 +40,7 @@ export class Boxplot {
       tools,
       toolButton("CSV", "Download the accuracies of all tested rounds", () => download(`${file()}.csv`, csv([["round", "accuracy"], ...this.rounds.flatMap(({ round, values }) => values.map((value) => [round, value]))]), "text/csv")),
       toolButton("SVG", "Download this chart as a vector image", () => download(`${file()}.svg`, this.toSvg(), "image/svg+xml")),
+      toolButton("PNG", "Download this chart as an image", () => downloadPng(`${file()}.png`, this.toSvg())),
     );
     onThemeChange(() => this.draw());
     new ResizeObserver(() => this.draw()).observe(root);
@@ -67,6 +68,7 @@ export class Boxplot {
     picture.setAttribute("xmlns", NS);
     picture.setAttribute("width", String(PAPER_WIDTH));
     picture.setAttribute("height", String(HEIGHT));
+    picture.prepend(shape("rect", { width: PAPER_WIDTH, height: HEIGHT, fill: PAPER.surface }));
     return new XMLSerializer().serializeToString(picture);
   }
 

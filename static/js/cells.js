@@ -34,3 +34,7 @@ export function valueNode(path, value) {
   const rest = typeof value === "object" ? valueText({ ...value, name: undefined }) : "";
   return h("span", { class: "method" }, swatch(methodStyle(method)), methodTitle(method), rest ? h("span", { class: "muted" }, rest) : null);
 }
+
+export function sweepTitle(sweep) {
+  return sweep.name ?? `Sweep of ${sweep.paths.join(", ") || "seeds"}`;
+}

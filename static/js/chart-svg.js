@@ -1,6 +1,7 @@
 // A chart as a standalone SVG file for papers and slides: always on white, with the light theme's colours.
 
 import { spread } from "./chart.js";
+import { escapeXml } from "./svg-pen.js";
 import { QUANTITIES, axisTitle } from "./units.js";
 
 const WIDTH = 900;
@@ -8,12 +9,8 @@ const HEIGHT = 460;
 const LABEL_HEIGHT = 17;
 const EDGE = { top: 44, right: 170, bottom: 56, left: 72 };
 
-function escape(text) {
-  return String(text).replace(/[&<>"']/g, (letter) => `&#${letter.codePointAt(0)};`);
-}
-
 function text(x, y, content, more = "") {
-  return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${more}>${escape(content)}</text>`;
+  return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${more}>${escapeXml(content)}</text>`;
 }
 
 /** @param {import("./chart.js").Chart} chart */

@@ -107,6 +107,16 @@ export function download(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
+/** Offers an SVG as an image, twice as fine. */
+export async function downloadPng(name, svg) {
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
+  await image.decode();
+  const canvas = h("canvas", { width: 2 * image.width, height: 2 * image.height });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  canvas.toBlob((blob) => blob && download(name, blob, "image/png"), "image/png");
+}
+
 /** Copies text and says so on the button for a moment. @param {HTMLElement} button @param {string} text */
 export async function copy(button, text) {
   const before = button.dataset.label ?? button.textContent ?? "";

@@ -1,7 +1,8 @@
 // A table of numbers as colours: clients by classes, clients by rounds. Drawn on a canvas, readable by mouse, keys and as a table.
 
 import { isDark, onThemeChange } from "./colours.js";
-import { download, fill, h, one, toolButton } from "./dom.js";
+import { download, downloadPng, fill, h, one, toolButton } from "./dom.js";
+import { SvgPen } from "./svg-pen.js";
 import { csv } from "./table.js";
 import { integer } from "./units.js";
 
@@ -13,13 +14,19 @@ const STOPS = {
 const LEFT = 52;
 const TOP = 6;
 const BOTTOM = 34;
+const PAPER = { width: 900, dark: false, ink: "#3a3f47", font: "Helvetica, Arial, sans-serif" };
 
 function colour(share, dark) {
   const stops = STOPS[dark ? "dark" : "light"];
   const place = Math.min(1, Math.max(0, share)) * (stops.length - 1);
   const low = Math.min(stops.length - 2, Math.floor(place));
   const mix = stops[low].map((part, index) => Math.round(part + (stops[low + 1][index] - part) * (place - low)));
-  return `rgb(${mix.join(" ")})`;
+  return `rgb(${mix.join(", ")})`; // with commas, which every reader of SVG knows
+}
+
+/** The values of the palest and of the deepest colour. */
+function limits({ values, low = 0, high }) {
+  return { low, high: high ?? values.flat().reduce((most, value) => Math.max(most, value ?? low), low + 1e-9) };
 }
 
 /**
@@ -54,7 +61,8 @@ export class Heatmap {
       "div",
       { class: "tools", hidden: true },
       toolButton("CSV", "Download the numbers", () => download(`${file()}.csv`, csv(this.rows()), "text/csv")),
-      toolButton("PNG", "Download this picture", () => this.canvas.toBlob((blob) => blob && download(`${file()}.png`, blob, "image/png"), "image/png")),
+      toolButton("SVG", "Download this picture as a vector image", () => download(`${file()}.svg`, this.toSvg(), "image/svg+xml")),
+      toolButton("PNG", "Download this picture", () => downloadPng(`${file()}.png`, this.toSvg())),
     );
     fill(root, h("div", { class: "chart-head" }, h("h2", { class: "chart-title" }, title), this.legend, this.tools), this.stage, this.details);
     this.canvas.addEventListener("mousemove", (event) => this.point(event));
@@ -70,6 +78,7 @@ export class Heatmap {
   /** @param {Heat|null} heat */
   set(heat) {
     this.heat = heat && heat.values.length && heat.values[0].length ? heat : null;
+    if (this.heat) this.limits = limits(this.heat);
     this.draw();
     if (this.details.open) this.writeTable();
   }
@@ -103,35 +112,19 @@ export class Heatmap {
     this.legend.hidden = this.tools.hidden = !heat;
     const width = this.stage.clientWidth;
     if (!heat || !width) return;
-    const { rows, columns } = this.size;
-    const cell = Math.min(24, Math.max(3, Math.floor(420 / rows)));
-    const plotHeight = cell * rows;
-    const plotWidth = width - LEFT - 8;
-    const height = TOP + plotHeight + BOTTOM;
+    this.box = this.layout(width);
     const ratio = devicePixelRatio;
-    canvas.style.height = `${height}px`;
+    canvas.style.height = `${this.box.total}px`;
     canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
+    canvas.height = Math.round(this.box.total * ratio);
     const pen = canvas.getContext("2d");
     pen.scale(ratio, ratio);
     const dark = isDark();
-    const flat = heat.values.flat().filter((value) => value !== null);
-    const low = heat.low ?? 0;
-    const high = heat.high ?? Math.max(low + 1e-9, ...flat.slice(0, 100_000));
-    this.box = { left: LEFT, top: TOP, width: plotWidth, height: plotHeight, cellWidth: plotWidth / columns, cellHeight: cell };
-    const gap = this.box.cellWidth >= 6 && cell >= 6 ? 1 : 0;
-    heat.values.forEach((row, y) => {
-      row.forEach((value, x) => {
-        if (value === null || value === undefined) return;
-        // a step below linear for small counts: ten of a thousand samples are not nothing
-        const share = heat.low === undefined ? Math.sqrt(value / high) : (value - low) / (high - low || 1);
-        pen.fillStyle = colour(share, dark);
-        const left = LEFT + x * this.box.cellWidth;
-        pen.fillRect(left, TOP + y * cell, Math.max(0.75, this.box.cellWidth - gap), cell - gap);
-      });
-    });
-    this.axes(pen, rows, columns, plotWidth, plotHeight, cell);
+    const style = getComputedStyle(this.stage);
+    this.paint(pen, this.box, { dark, ink: style.color, font: style.fontFamily });
     if (this.cursor) this.mark(pen);
+    const { rows, columns } = this.size;
+    const { low, high } = this.limits;
     this.canvas.setAttribute("aria-label", `${this.title}: ${integer(rows)} × ${integer(columns)} cells. Arrow keys read them; a table follows.`);
     const show = heat.valueText ?? integer;
     fill(this.legend, `${show(low)} `, h("canvas", { class: "heat-scale", width: 96, height: 10, "aria-hidden": "true" }), ` ${show(high)}${heat.unit ? ` ${heat.unit}` : ""}`);
@@ -142,10 +135,41 @@ export class Heatmap {
     }
   }
 
-  axes(pen, rows, columns, plotWidth, plotHeight, cell) {
-    const style = getComputedStyle(this.stage);
-    pen.fillStyle = style.color;
-    pen.font = `11px ${style.fontFamily}`;
+  layout(width) {
+    const { rows, columns } = this.size;
+    const cellHeight = Math.min(24, Math.max(3, Math.floor(420 / rows)));
+    const plotWidth = width - LEFT - 8;
+    return { width: plotWidth, height: cellHeight * rows, cellWidth: plotWidth / columns, cellHeight, total: TOP + cellHeight * rows + BOTTOM };
+  }
+
+  /** For papers: on white, in the light theme's colours. */
+  toSvg() {
+    const pen = new SvgPen();
+    const box = this.layout(PAPER.width);
+    this.paint(pen, box, PAPER);
+    return pen.file(PAPER.width, box.total);
+  }
+
+  paint(pen, box, { dark, ink, font }) {
+    const { heat } = this;
+    const { low, high } = this.limits;
+    const gap = box.cellWidth >= 6 && box.cellHeight >= 6 ? 1 : 0;
+    heat.values.forEach((row, y) => {
+      row.forEach((value, x) => {
+        if (value === null || value === undefined) return;
+        // a step below linear for small counts: ten of a thousand samples are not nothing
+        const share = heat.low === undefined ? Math.sqrt(value / high) : (value - low) / (high - low || 1);
+        pen.fillStyle = colour(share, dark);
+        pen.fillRect(LEFT + x * box.cellWidth, TOP + y * box.cellHeight, Math.max(0.75, box.cellWidth - gap), box.cellHeight - gap);
+      });
+    });
+    pen.fillStyle = ink;
+    pen.font = `11px ${font}`;
+    this.axes(pen, box);
+  }
+
+  axes(pen, { width: plotWidth, height: plotHeight, cellHeight: cell }) {
+    const { rows, columns } = this.size;
     pen.textBaseline = "middle";
     pen.textAlign = "right";
     const rowStep = Math.max(1, Math.ceil(14 / cell));

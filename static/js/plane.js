@@ -1,7 +1,7 @@
 // Points in the plane, coloured by class, with a shape for each client: a t-SNE of features.
 
 import { isDark } from "./colours.js";
-import { download, fill, h, setText } from "./dom.js";
+import { download, downloadPng, fill, h, setText } from "./dom.js";
 import { csv } from "./table.js";
 
 const NS = "http://www.w3.org/2000/svg";
@@ -51,7 +51,7 @@ export class Plane {
         h("div", { class: "tools" },
           tool("CSV", "Download the points", () => download(`${this.file}.csv`, this.toCsv(), "text/csv")),
           tool("SVG", "Download as a vector image", () => download(`${this.file}.svg`, this.toSvg(), "image/svg+xml")),
-          tool("PNG", "Download as an image", () => this.toPng()))),
+          tool("PNG", "Download as an image", () => downloadPng(`${this.file}.png`, this.toSvg())))),
       h("div", { class: "plane-body" }, this.stage, this.legend),
     );
     this.draw();
@@ -159,14 +159,5 @@ export class Plane {
       `<svg xmlns="${NS}" width="${SIZE + 110}" height="${SIZE}" viewBox="0 0 ${SIZE + 110} ${SIZE}" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#3a3f47">`,
       `<rect width="100%" height="100%" fill="#ffffff"/>`, ...marks, ...legend, "</svg>",
     ].join("\n");
-  }
-
-  async toPng() {
-    const image = new Image();
-    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(this.toSvg())}`;
-    await image.decode();
-    const canvas = h("canvas", { width: 2 * (SIZE + 110), height: 2 * SIZE });
-    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-    canvas.toBlob((blob) => blob && download(`${this.file}.png`, blob, "image/png"), "image/png");
   }
 }

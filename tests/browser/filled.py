@@ -14,6 +14,10 @@ from app.store.tables import Round
 from engine.records import RoundRecord, headline
 from engine.spec import ExperimentSpec
 
+LEASE_SECONDS = 100.0
+"""Of experiments that only seem to run: long enough for a test, and no longer than a real claim can last, or the
+product's own worker would take them over and train."""
+
 SPEC: dict[str, Any] = {
     "algorithm": {"name": "fedavg"},
     "dataset": {"name": "digits"},
@@ -97,7 +101,7 @@ def put(
     *past, last = history[: None if upto is None else upto + 1]
     with database.write() as session:
         row = experiments.submit(session, plain, spec.fingerprint(), Plan(priority=100))
-        claim = experiments.claim(session, "filler", 3600)
+        claim = experiments.claim(session, "filler", LEASE_SECONDS)
         assert claim is not None
         assert claim.experiment == row.id
         experiments.begin(session, claim, fingerprint or told.hexdigest(), {"machine": "none"})
@@ -113,7 +117,7 @@ def put(
         row.seconds = sum(record.seconds for record in past)
         row.totals = {key: sum(getattr(record, key) for record in past) for key in row.totals}
         session.flush()
-        rounds.commit_round(session, claim, last, 3600)
+        rounds.commit_round(session, claim, last, LEASE_SECONDS)
         return row.id
 
 
@@ -123,4 +127,4 @@ def advance(database: Database, experiment: str, record: RoundRecord) -> None:
         row = experiments.get(session, experiment)
         assert row is not None
         claim = Claim(experiment, row.fence, "filler", row.spec, row.next_round)
-        rounds.commit_round(session, claim, record, 3600)
+        rounds.commit_round(session, claim, record, LEASE_SECONDS)

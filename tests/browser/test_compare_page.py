@@ -94,6 +94,29 @@ def sheet(content: bytes) -> list[list[str]]:
     return list(csv.reader(io.StringIO(content.decode())))
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "end"),
+    [
+        ([0.80], [0.70], ", from one seed"),
+        ([0.80, 0.70], [0.74, 0.74], ", less than the spread over seeds"),
+        ([0.80, 0.81], [0.70, 0.70], ""),
+    ],
+)
+def test_a_lead_that_seeds_alone_could_make_says_so(
+    filled: Filled, open_page: OpenPage, first: list[float], second: list[float], end: str
+) -> None:
+    ids = []
+    for name, reached in (("fedarc", first), ("pfedes", second)):
+        for seed, accuracy in enumerate(reached):
+            spec = {**SPEC, "algorithm": {"name": name}, "seed": seed, "rounds": 1}
+            opening, last = run(ExperimentSpec.parse(spec).canonical())
+            ids.append(put(filled.store, [opening, last.model_copy(update={"accuracy": accuracy})], **spec))
+    page = open_page(f"/compare?ids={','.join(ids)}")
+    lead = 100 * (fmean(first) - fmean(second))
+    assert f"{lead:.1f} points ahead of pFedES{end};" in page.inner_text("#verdict")
+    assert page.locator('[data-figure="lead"] .figure-detail').inner_text() == f"ahead of pFedES{end}"
+
+
 def cell(page: "Page", method: str, column: str) -> str:
     heads = page.locator("#table thead th").all_inner_texts()
     row: Locator = page.locator("#table tbody tr", has=page.get_by_text(method, exact=True))

@@ -46,6 +46,21 @@ def test_costs_are_drawn_as_running_sums(finished: dict[str, str], product: Prod
     assert drawn(page, "flops")["y"][-1] == sum(record["client_flops"] for record in records)
 
 
+def test_every_picture_is_exported(finished: dict[str, str], open_page: OpenPage) -> None:
+    page = open_page(f"/experiments/{finished['fedavg-42']}")
+    # Chromium drops the eleventh download of a document within a second without a word
+    for pictures in (("#accuracy", "#clients"), ("#spread-panel", "#client-rounds", "#partition-map")):
+        page.reload()
+        for where in pictures:
+            page.locator(where).scroll_into_view_if_needed()
+            for kind, opening in (("CSV", b""), ("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+                with page.expect_download() as waiting:
+                    page.locator(where).get_by_role("button", name=kind, exact=True).click()
+                content = waiting.value.path().read_bytes()
+                assert content.lstrip().startswith(opening), (where, kind)
+                assert len(content) > 50, (where, kind)
+
+
 def test_every_client_has_a_bar_with_its_last_accuracy(
     finished: dict[str, str], product: Product, open_page: OpenPage
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from app.config import Settings
 from app.store import experiments, logs, rounds, steering, workers
 from app.store.database import Database
+from app.store.overview import QUEUE_SHOWN
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage, Pages
 from tests.browser.product import Product
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 CLIENTS = 4
+LEASE_SECONDS = 3600.0
+"""Of what only seems to run here, told to the server too: a lease that no worker can have taken counts as run out."""
 
 
 def played(number: int) -> Any:
@@ -48,12 +51,14 @@ class Night:
         self.queued = [submit(store, name=f"waiting {n}", algorithm={"name": "standalone"}) for n in (1, 2)]
         with store.write() as session:
             workers.register(session, name="w1", host="here", pid=7, device="cpu", slots=1)
+            report = {"memory_free": 3 * 2**30, "memory_total": 24 * 2**30, "rounds_per_minute": 7.5}
+            workers.seen(session, "w1", report)
 
     def put(self, name: str, total: int, *, upto: int, tags: tuple[str, ...] | list[str] = ()) -> str:
         made = submit(
             self.store, name=name, rounds=total, clients=CLIENTS, tags=list(tags), models={"family": "tiny-3"}
         )
-        held = claim(self.store, "w1", 3600)
+        held = claim(self.store, "w1", LEASE_SECONDS)
         assert held is not None
         self.claim = held
         for number in range(upto + 1):
@@ -62,13 +67,13 @@ class Night:
 
     def advance(self, number: int) -> None:
         with self.store.write() as session:
-            rounds.commit_round(session, self.claim, played(number), 3600)
+            rounds.commit_round(session, self.claim, played(number), LEASE_SECONDS)
 
 
 @pytest.fixture(scope="module")
 def night() -> Iterator[Night]:
     with short_folder() as home:
-        settings = Settings(home=home, starter=False)
+        settings = Settings(home=home, starter=False, lease_seconds=LEASE_SECONDS)
         with serving(settings) as address:
             store = Database(settings.database)
             yield Night(Product(address), store)
@@ -109,6 +114,37 @@ def test_every_page_is_accessible_and_fits(night: Night, open_page: OpenPage, th
         page.set_viewport_size({"width": 1280, "height": 800})
         wrong += [f"{path}: wider than the window"] if overflows(page) else []
     assert wrong == []
+
+
+def test_a_worker_tells_what_it_has_and_does(night: Night, open_page: OpenPage) -> None:
+    page = open_page("/workers")
+    heads = page.locator("#workers thead th").all_inner_texts()
+    cells = page.locator("#workers tbody tr").first.locator("th, td").all_inner_texts()
+    told = dict(zip(heads, cells, strict=True))
+    assert (told["Memory free"], told["Rounds a minute"]) == ("3.00 GiB of 24.0 GiB", "7.5")
+    assert "a running one" in told["Works on"]
+
+
+def test_the_end_of_the_queue_counts_experiments_that_are_not_shown(pages: Pages) -> None:
+    with short_folder() as home:
+        settings = Settings(home=home, starter=False)
+        with serving(settings) as address:
+            store = Database(settings.database)
+            submit(store, rounds=3)
+            held = claim(store)
+            assert held is not None
+            for number in range(4):
+                with store.write() as session:
+                    rounds.commit_round(session, held, record(number, seconds=2.0 if number else 0.0), 60)
+            for _ in range(QUEUE_SHOWN + 30):
+                submit(store, rounds=900)  # half an hour each
+            with store.write() as session:
+                workers.register(session, name="w1", host="here", pid=7, device="cpu", slots=2)
+            store.close()
+            with pages.watched(Product(address)) as open_at:
+                page = open_at("/")
+                assert page.locator("#queued tbody tr").count() == QUEUE_SHOWN
+                assert page.locator('[data-figure="end"] .figure-detail').inner_text() == "in about 20 h"
 
 
 def test_the_overview_follows_a_running_experiment_to_its_end(night: Night, open_page: OpenPage) -> None:
@@ -235,7 +271,7 @@ def test_an_experiment_page_pauses_it_and_shows_its_log(night: Night, open_page:
     key = submit(night.store, name="runs for the log")
     with night.store.write() as session:
         steering.change_plan(session, key, {"priority": 50})
-    held = claim(night.store, "w1", 3600)
+    held = claim(night.store, "w1", LEASE_SECONDS)
     assert held is not None
     assert held.experiment == key
     with night.store.write() as session:

@@ -299,15 +299,23 @@ function crowded(drawn) {
   return ends.length > 1 && Math.max(...ends) > 50 * Math.min(...ends);
 }
 
+/** Why a lead says little, as the end of a sentence; empty when it is larger than what seeds alone do. */
+function doubt(first, second) {
+  const [a, b] = [first.numbers.best, second.numbers.best];
+  if (Math.min(a.count, b.count) < 2) return ", from one seed";
+  return a.mean - b.mean < Math.max(a.std, b.std) ? ", less than the spread over seeds" : "";
+}
+
 /** The answer in one sentence. */
 function renderVerdict(rows, { warnings }) {
   const ranked = rows.filter((row) => row.numbers.best.mean !== null);
   const running = [...experiments.values()].filter((item) => ["queued", "running", "paused", "cancelling"].includes(item.state)).length;
   const parts = [];
   if (ranked.length > 1) {
-    const [first, second] = ranked.map((row) => ({ label: row.group.label, best: row.numbers.best.mean }));
-    const gap = 100 * (first.best - second.best);
-    parts.push(gap < 0.005 ? `${first.label} and ${second.label} are level at ${percent(first.best)}` : `${first.label} leads with ${percent(first.best)}, ${gap.toFixed(1)} points ahead of ${second.label}`);
+    const [first, second] = ranked;
+    const [high, low] = [first.numbers.best.mean, second.numbers.best.mean];
+    const gap = 100 * (high - low);
+    parts.push(gap < 0.005 ? `${first.group.label} and ${second.group.label} are level at ${percent(high)}` : `${first.group.label} leads with ${percent(high)}, ${gap.toFixed(gap < 0.1 ? 2 : 1)} points ahead of ${second.group.label}${doubt(first, second)}`);
   } else if (ranked.length === 1) {
     parts.push(`${ranked[0].group.label} reaches ${percent(ranked[0].numbers.best.mean)}`);
   }
@@ -331,7 +339,7 @@ function renderFigures(rows, { warnings, notes, alone }) {
   const [first, second] = rows.filter((row) => row.numbers.best.mean !== null);
   const spread = first?.numbers.best.std;
   figure("best", percent(first?.numbers.best.mean, 2), first ? `${first.group.label}${spread === null ? "" : ` ± ${(100 * spread).toFixed(2)}, ${first.numbers.best.count} seeds`}` : "no tested round yet");
-  figure("lead", second ? `${(100 * (first.numbers.best.mean - second.numbers.best.mean)).toFixed(2)} points` : NONE, second ? `ahead of ${second.group.label}` : "nobody to compare with");
+  figure("lead", second ? `${(100 * (first.numbers.best.mean - second.numbers.best.mean)).toFixed(2)} points` : NONE, second ? `ahead of ${second.group.label}${doubt(first, second)}` : "nobody to compare with");
   for (const [name, key, format] of [["bytes", "targetBytes", formatBytes], ["flops", "targetFlops", formatFlops]]) {
     const column = state.target === null ? name : key;
     // that Standalone sends nothing is no news

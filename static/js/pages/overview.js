@@ -1,5 +1,6 @@
 // The overview: what failed, runs, waits and finished, current without a reload.
 
+import { ENDED, countOf, countsText, sweepTitle } from "../cells.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
 import { fill, h, nameLink, one, pageData, setText, stateChip } from "../dom.js";
@@ -33,18 +34,24 @@ function secondsLeft(experiment) {
   return one_ === null || one_ === undefined ? null : one_ * (experiment.rounds - done(experiment));
 }
 
-/** When each waiting experiment ends if the slots take them in order; unknown after one whose duration is unknown. */
+/**
+ * When each waiting experiment ends if the slots take them in order, and when the whole queue does; unknown after one
+ * whose duration is unknown. Those that are not shown are shared out evenly.
+ */
 function schedule() {
   const slots = Math.max(1, data.slots || data.running.length);
   const free = data.running.map((experiment) => secondsLeft(experiment)).slice(0, slots);
   while (free.length < slots) free.push(0);
-  return data.queued.map((experiment) => {
+  const plan = data.queued.map((experiment) => {
     const takes = secondsLeft(experiment);
     const soonest = free.every((time) => time !== null) ? free.indexOf(Math.min(...free)) : -1;
     if (soonest < 0 || takes === null) return { takes, end: null };
     free[soonest] += takes;
     return { takes, end: free[soonest] };
   });
+  const known = data.later_seconds !== null && free.every((time) => time !== null) && plan.every((item) => item.end !== null);
+  const work = free.reduce((sum, time) => sum + (time ?? 0), data.later_seconds ?? 0);
+  return { plan, end: known ? Math.max(...free, work / slots) : null };
 }
 
 function at(seconds) {
@@ -56,15 +63,14 @@ function at(seconds) {
 }
 
 function render() {
-  const plan = schedule();
+  const { plan, end } = schedule();
   const counts = data.counts;
   const lefts = data.running.map(secondsLeft);
-  const ends = plan.length ? plan.map((item) => item.end) : lefts;
-  const last = ends.length && ends.every((end) => end !== null) ? Math.max(...ends) : null;
+  const busy = data.running.length + data.queued.length > 0;
   const paused = counts.paused ?? 0;
   figure("running", integer(data.running.length), `${integer(data.slots)} ${data.slots === 1 ? "slot" : "slots"}`);
   figure("queued", integer((counts.queued ?? 0) + paused), paused ? `${integer(paused)} paused` : "");
-  figure("end", ends.length ? at(last) : NONE, last === null ? (ends.length ? "not known yet" : "nothing waits") : `in about ${duration(last)}`);
+  figure("end", busy ? at(end) : NONE, busy ? (end === null ? "not known yet" : `in about ${duration(end)}`) : "nothing waits");
   figure("finished", integer(data.finished_today), `${integer(counts.finished ?? 0)} in all`);
   figure("failed", integer(data.failed_today), data.failed_today ? "see below" : "all is well", data.failed_today > 0);
   one("#failed-panel").hidden = !data.failed.length;
@@ -76,10 +82,32 @@ function render() {
   setText(one("#no-worker-text"), "Experiments wait until a worker is seen. The command “fedarena serve” starts one with the dashboard, “fedarena worker” one more.");
   renderRunning(lefts);
   renderQueue(plan);
+  one("#sweeps-panel").hidden = !data.sweeps.length;
+  fill(one("#sweeps tbody"), data.sweeps.map(sweepRow));
   one("#finished").hidden = !data.finished.length;
   one("#finished-empty").hidden = data.finished.length > 0;
+  offerComparison("#compare-finished", data.finished);
   fill(one("#finished tbody"), data.finished.map((item) => h("tr", { data: { id: item.id, state: item.state } }, h("td", {}, link(item)), h("td", {}, method(item)), h("td", {}, datasetText(item.spec.dataset)), h("td", { class: "num right" }, percentNumber(item.headline?.best_accuracy)), h("td", { class: "num right" }, duration(item.seconds)), h("td", { class: "num right muted", title: clock(item.finished_at) }, ago(item.finished_at)))));
   fill(one("#workers tbody"), data.workers.length ? data.workers.map(workerRow) : h("tr", {}, h("td", { colspan: 4, class: "muted" }, "None is known.")));
+}
+
+function sweepRow(sweep) {
+  return h(
+    "tr",
+    { data: { href: `/sweeps/${sweep.id}`, state: sweep.state } },
+    h("td", {}, nameLink(`/sweeps/${sweep.id}`, nameParts(sweepTitle(sweep)))),
+    h("td", {}, stateChip(sweep.state)),
+    h("td", { class: "num right", title: countsText(sweep.counts) }, `${integer(countOf(sweep.counts, ENDED))} / ${integer(sweep.experiments)}`),
+    h("td", {}, h("div", { class: "progress" }, h("progress", { max: Math.max(1, sweep.rounds_total), value: sweep.rounds_done, "aria-label": "Rounds done" }), h("span", { class: "num" }, `${integer(sweep.rounds_done)} / ${integer(sweep.rounds_total)}`))),
+  );
+}
+
+const comparison = (list) => `/compare?ids=${list.map((item) => item.id).join(",")}`;
+
+function offerComparison(where, list) {
+  const link_ = /** @type {HTMLAnchorElement} */ (one(where));
+  link_.hidden = list.length < 2;
+  link_.href = comparison(list);
 }
 
 function workerRow(worker) {
@@ -89,9 +117,7 @@ function workerRow(worker) {
 
 function renderRunning(lefts) {
   one("#running-empty").hidden = data.running.length > 0;
-  const compare = /** @type {HTMLAnchorElement} */ (one("#compare-running"));
-  compare.hidden = data.running.length < 2;
-  compare.href = `/compare?ids=${data.running.map((item) => item.id).join(",")}`;
+  offerComparison("#compare-running", data.running);
   fill(
     one("#running"),
     data.running.map((item, index) => {
@@ -146,12 +172,13 @@ live.onRound((record) => {
 });
 document.addEventListener("click", (event) => {
   const target = /** @type {HTMLElement} */ (event.target);
-  const row = target.closest("tr[data-id]");
-  if (row instanceof HTMLElement && !target.closest("a") && !String(getSelection())) location.assign(`/experiments/${row.dataset.id}`);
+  const row = target.closest("tr[data-id], tr[data-href]");
+  if (row instanceof HTMLElement && !target.closest("a") && !String(getSelection())) location.assign(row.dataset.href ?? `/experiments/${row.dataset.id}`);
 });
 document.addEventListener("fedarena:compare", () => {
-  if (data.running.length) location.assign(`/compare?ids=${data.running.map((item) => item.id).join(",")}`);
-  else notice("Nothing runs now. Choose experiments in the list.");
+  const list = data.running.length ? data.running : data.finished;
+  if (list.length) location.assign(comparison(list));
+  else notice("Nothing has run yet. Choose experiments in the list.");
 });
 setInterval(reloadSoon, 60_000);
 render();

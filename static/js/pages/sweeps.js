@@ -1,7 +1,7 @@
 // The list of sweeps with their progress, current without a reload.
 
 import { api } from "../api.js";
-import { ENDED, countOf, countsText } from "../cells.js";
+import { ENDED, countOf, countsText, sweepTitle } from "../cells.js";
 import { fill, h, one, pageData, setText, stateChip } from "../dom.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
@@ -24,7 +24,7 @@ function row(sweep) {
     h(
       "td",
       {},
-      h("a", { href: `/sweeps/${sweep.id}`, class: "name-link" }, sweep.name ?? `Sweep of ${sweep.paths.join(", ") || "seeds"}`),
+      h("a", { href: `/sweeps/${sweep.id}`, class: "name-link" }, sweepTitle(sweep)),
       sweep.tags.map((tag) => h("span", { class: "tag" }, tag)),
     ),
     h("td", {}, stateChip(sweep.state)),

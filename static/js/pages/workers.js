@@ -2,9 +2,14 @@
 
 import { fill, h, one, pageData, setText } from "../dom.js";
 import { live, perFrame } from "../live.js";
-import { ago, clock, integer } from "../units.js";
+import { NONE, ago, clock, formatBytes, integer } from "../units.js";
 
 let data = pageData();
+
+/** Free of all. */
+function memory(free, total) {
+  return total ? `${formatBytes(free, "IEC")} of ${formatBytes(total, "IEC")}` : null;
+}
 
 function render() {
   const silent = (worker) => Date.now() - new Date(worker.last_seen).getTime() > 1000 * worker.silent_after;
@@ -19,11 +24,12 @@ function render() {
       h(
         "tr",
         { class: silent(worker) ? "worker-silent" : null },
-        h("th", { scope: "row" }, worker.name),
+        h("th", { scope: "row", title: `process ${worker.pid}` }, worker.name, worker.report.shortage ? h("div", { class: "small worker-short" }, worker.report.shortage) : null),
         h("td", {}, worker.host),
-        h("td", { class: "num right" }, String(worker.pid)),
         h("td", {}, worker.device),
         h("td", { class: "num right" }, integer(worker.slots)),
+        h("td", { class: "num right" }, memory(worker.report.memory_free, worker.report.memory_total) ?? NONE, worker.report.device_memory_total ? h("div", { class: "muted" }, `device ${memory(worker.report.device_memory_free, worker.report.device_memory_total)}`) : null),
+        h("td", { class: "num right" }, worker.report.rounds_per_minute ?? NONE),
         h("td", { class: "num right", title: clock(worker.started_at) }, ago(worker.started_at)),
         h("td", { class: "num right", title: clock(worker.last_seen) }, `${silent(worker) ? "silent, " : ""}${ago(worker.last_seen)}`),
         h("td", {}, worker.experiments.length ? worker.experiments.map((item) => h("div", {}, h("a", { href: `/experiments/${item.id}` }, item.name), ` ${integer(item.round)} / ${integer(item.of)}`)) : h("span", { class: "muted" }, "nothing")),

@@ -24,6 +24,8 @@ def shown(line: str) -> list[str]:
         ("E epochs of  min CE(F(x), y)", ["$E", "epochs of", "$min   CE ( F ( x ) , y )"]),
         ("w_k ← w^{t-1};  a copy", ["$sub(w k) ← sup(w row(t − 1))", ";", "a copy"]),
         ("λ > 1e-6", ["$λ > 1e-6"]),
+        ("Phase 2 passes (as one tensor). Then θ", ["Phase 2 passes (as one tensor). Then", "$θ"]),
+        ("starts at 1, then α = 2 β", ["starts at 1, then", "$α = 2   β"]),
         ("x̂ = ã_j/τ", ["$x̂ = sub(ã j) / τ"]),
         ("c_i⁺ = ‖w‖²", ["$subsup(c i +) = ‖ w sup(‖ 2)"]),
         ("Σ_{k∈S^t} n_k", ["$sub(Σ row(k ∈ sup(S t))) sub(n k)"]),
