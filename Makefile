@@ -48,7 +48,7 @@ bench: dev browser ## Measure speed: engine and queue as ratios, the dashboard i
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/bench_queue.py
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/bench_dashboard.py
 
-screenshots: dev browser ## Take the pictures of the documentation anew
+screenshots: dev browser ## Take a picture of every page, light and dark, into build/screenshots; renew those of the documentation
 	@$(BIN)/python scripts/screenshots.py $(ARGS)
 
 vendor: dev ## Fetch the browser libraries in static/vendor anew

@@ -79,11 +79,12 @@ def in_processes(shares: Sequence[Sequence[dict[str, Any]]], threads: int) -> tu
 def best_split(seconds: Sequence[float]) -> list[list[int]]:
     """The two shares whose longer one is shortest, of all there are."""
     numbers = range(len(seconds))
-    halves = (set(some) for size in numbers for some in itertools.combinations(numbers, size))
-    first = min(
-        halves, key=lambda half: max(sum(seconds[n] for n in numbers if (n in half) is side) for side in (0, 1))
+    splits = (
+        [list(some), [number for number in numbers if number not in some]]
+        for size in numbers
+        for some in itertools.combinations(numbers, size)
     )
-    return [sorted(first), [number for number in numbers if number not in first]]
+    return min(splits, key=lambda split: max(sum(seconds[number] for number in share) for share in split))
 
 
 class Service:
