@@ -1,6 +1,5 @@
 """A copy of a running HOME: the database as it is at one moment, and every checkpoint that it names."""
 
-import json
 import logging
 import shutil
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from sqlalchemy import select
 from sqlmodel import col
 
 from app.config import Settings
-from app.storage import Storage
+from app.storage import CHECKPOINTS, Storage, files_of_checkpoint
 from app.store.database import Database
 from app.store.tables import Experiment
 
@@ -51,7 +50,7 @@ def back_up(settings: Settings, target: Path) -> Copied:
             raise BackupRefused(f"{target} is not empty; give a new folder")
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         copy = Settings(home=target)
-        source = Storage(settings.storage).local("checkpoints")
+        source = Storage(settings.storage).local(CHECKPOINTS)
         if source is None:
             log.warning("the storage %s is not on this machine and is not copied", settings.storage)
         for attempt in range(1, TRIES + 1):
@@ -96,16 +95,15 @@ def _missing(copy: Settings) -> int:
             named = session.execute(query).all()
     finally:
         database.close()
-    folder = Path(copy.storage) / "checkpoints"
+    folder = Path(copy.storage) / CHECKPOINTS
     return sum(not _is_complete(folder / experiment, manifest) for experiment, manifest in named)
 
 
 def _is_complete(folder: Path, manifest: str) -> bool:
     try:
-        data = json.loads((folder / manifest).read_bytes())
+        entries = files_of_checkpoint((folder / manifest).read_bytes())
     except (OSError, ValueError):
         return False
-    entries = [data["server"], *data["clients"].values()]
     return all((folder / entry["file"]).is_file() for entry in entries)
 
 

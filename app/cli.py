@@ -529,6 +529,30 @@ def artifact(
 
 
 @app.command()
+def checkpoint(
+    experiment: Annotated[str, typer.Argument(help="The experiment's id", metavar="ID")],
+    target: Annotated[Path | None, typer.Option("--out", help="File to write; default: ID.tar, here")] = None,
+    address: Address = "",
+) -> None:
+    """Download an experiment as it was at its newest checkpoint; `fedarena run` goes on with it without a service."""
+    from app.client import ApiError
+
+    target = target or Path(f"{experiment}.tar")
+    with _client(address) as client:
+        try:
+            _ask(client.checkpoint, experiment, target)
+        except ApiError as error:
+            _refuse_errors(error.errors)
+        except OSError as error:
+            _refuse(f"cannot write {target}: {error.strerror}")
+    out.print(
+        f"{target}  go on with: tar xf {target} && fedarena run {experiment}/spec.json --out {experiment}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@app.command()
 def catalog(as_json: Annotated[bool, typer.Option("--json", help="Everything, for programs")] = False) -> None:
     """List algorithms, data sets, partitions and model families."""
     settings = _settings()

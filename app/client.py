@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -126,6 +127,21 @@ class FedArena:
     def artifact_file(self, artifact: str) -> bytes:
         """Its content, once it is ready."""
         return self._answer("GET", f"/api/artifacts/{artifact}/file").content
+
+    def checkpoint(self, experiment: str, target: Path) -> Path:
+        """Write its newest checkpoint to a file, a tar with which `fedarena run` goes on without a service."""
+        try:
+            with self._http.stream("GET", f"/api/experiments/{experiment}/checkpoint") as answer:
+                if answer.status_code >= 400:
+                    answer.read()
+                    raise _refused(answer)
+                part = target.with_name(f"{target.name}.part")
+                with part.open("wb") as file:
+                    for piece in answer.iter_bytes():
+                        file.write(piece)
+        except httpx.TransportError as error:
+            raise Unreachable(f"{self.address} did not send the whole checkpoint: {error}") from error
+        return part.rename(target)
 
     def check(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """The complete spec and its fingerprint; nothing is stored."""

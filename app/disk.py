@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from app.config import Settings
-from app.storage import Storage
+from app.storage import CHECKPOINTS, Storage
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ LARGEST_RESERVE = 10
 
 def shortage(settings: Settings) -> str | None:
     """Why no new work should be taken, in words; None: there is room."""
-    storage = Storage(settings.storage).local("checkpoints")
+    storage = Storage(settings.storage).local(CHECKPOINTS)
     for folder in (settings.home, *(() if storage is None else (storage,))):
         there = next(path for path in (folder, *folder.parents) if path.exists())
         usage = shutil.disk_usage(there)

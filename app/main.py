@@ -34,7 +34,7 @@ from workers.embedded import Supervisor
 log = logging.getLogger(__name__)
 
 PORT_TRIES = 50
-NOT_COMPRESSED = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream")
+NOT_COMPRESSED = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream", "application/x-tar")
 """Event streams, pictures, and trained networks, which are large and hardly get smaller."""
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app import disk
 from app.config import Settings
 from app.queue import Queue
-from app.storage import Storage
+from app.storage import CHECKPOINTS, Storage
 from app.store import artifacts, experiments, idempotency, leases, steering, workers
 from app.store.database import Database
 from app.store.ids import new_id
@@ -27,7 +27,7 @@ TIDY_SECONDS = 3600.0
 REMNANT_SECONDS = 3600.0
 """A file that no row names is left alone for so long: its row may not be there yet."""
 ROOM_SECONDS, SHORTAGE_SECONDS = 30.0, 300.0
-FOLDERS = ("checkpoints", "artifacts")
+FOLDERS = (CHECKPOINTS, "artifacts")
 """Folders of the storage that hold one folder for each experiment."""
 
 
@@ -121,7 +121,7 @@ class Reconciler:
                 steering.remove(session, experiment)
             log.info("experiment %s: removed a day after it was deleted", experiment)
         storage.remove_remnants(time.time() - REMNANT_SECONDS)
-        folders = {name.rpartition("/")[2]: name for name in storage.folders("checkpoints")}
+        folders = {name.rpartition("/")[2]: name for name in storage.folders(CHECKPOINTS)}
         with self._database.read() as session:
             unknown = set(folders) - experiments.known(session, list(folders))
         for experiment in sorted(unknown):

@@ -1,15 +1,19 @@
 """The storage: files that workers on several hosts share, in a folder or in an object store."""
 
 import hashlib
+import json
 import os
 import re
 import time
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
+CHECKPOINTS = "checkpoints"
+"""The folder with one folder for each experiment that was ever checkpointed."""
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -98,6 +102,15 @@ class Storage:
                     f"a name in the storage is made of letters, digits, '.', '_' and '-', but got {name!r}"
                 )
         return f"{self._root}/{name}"
+
+
+def files_of_checkpoint(manifest: bytes) -> list[dict[str, Any]]:
+    """What a checkpoint's manifest names: file, sha256 and bytes of each. ValueError: it is no manifest."""
+    try:
+        data = json.loads(manifest)
+        return [data["server"], *data["clients"].values()]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not the manifest of a checkpoint: {error!r}") from None
 
 
 def find_weights(storage: Storage, sha256: str) -> bytes:

@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.config import Settings
-from app.storage import Storage
+from app.storage import CHECKPOINTS, Storage
 
 if TYPE_CHECKING:
     from engine.checkpoint import Files
 
-FOLDER = "checkpoints"
-
 
 def folder_of(experiment: str) -> str:
-    return f"{FOLDER}/{experiment}"
+    return f"{CHECKPOINTS}/{experiment}"
 
 
 class StoredFiles:

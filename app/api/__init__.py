@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from app.api import (
     artifacts,
     catalog,
+    checkpoints,
     compare,
     estimate,
     events,
@@ -36,6 +37,7 @@ router.include_router(rounds.router)
 router.include_router(compare.router)
 router.include_router(sweeps.router)
 router.include_router(artifacts.router)
+router.include_router(checkpoints.router)
 router.include_router(partitions.router)
 router.include_router(events.router)
 router.include_router(catalog.router)

@@ -93,6 +93,7 @@ class ExperimentView(BaseModel):
     cell: dict[str, Any] | None = Field(description="The swept fields and their values, the seed apart")
     retry_of: str | None = Field(description="The experiment that it tries again")
     deleted_at: str | None = Field(description="Since then it is hidden; a day later it is removed")
+    has_checkpoint: bool = Field(description="Its state after some round can be downloaded")
     seq: int = Field(description="Number of its last change")
     totals: TotalsView
 
@@ -134,6 +135,7 @@ def experiment_view(row: Experiment, position: int | None = None) -> ExperimentV
         cell=row.cell,
         retry_of=row.retry_of,
         deleted_at=_iso(row.deleted_at),
+        has_checkpoint=row.checkpoint is not None,
         seq=row.seq,
         totals=TotalsView(**row.totals),
     )

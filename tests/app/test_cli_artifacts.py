@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import tarfile
 import threading
 from pathlib import Path
 
@@ -9,10 +10,14 @@ import pytest
 
 from app.cli import BAD_INPUT, FAILED
 from app.config import Settings
+from app.storage import CHECKPOINTS
+from app.store import experiments, steering
 from app.store.database import Database
 from app.store.migrate import migrate
+from engine.records import RoundRecord
 from tests.app.test_cli import call, write_spec
-from tests.services import serving, submit, wait_until
+from tests.services import look, serving, submit, wait_until
+from tests.workers.processes import LONG, has_rounds, undisturbed
 from workers.job import run_next
 
 
@@ -70,3 +75,46 @@ def test_an_artifact_is_made_by_a_worker_and_downloaded(settings: Settings, tmp_
     assert failed.exit_code == FAILED
     assert "at least 5 samples" in failed.stderr
     assert call("artifact", key, "features", "--set", "samples").exit_code == BAD_INPUT
+
+
+def test_a_checkpoint_is_downloaded_and_goes_on_without_a_service(settings: Settings, tmp_path: Path) -> None:
+    settings = settings.model_copy(update={"checkpoint_every": 1, "threads": 1})
+    with serving(settings) as address:
+        store = Database(settings.database)
+        key = submit(store, **LONG)
+        none_yet = call("checkpoint", key, "--address", address)
+        worker = threading.Thread(target=run_next, args=(settings, "worker-1"))
+        worker.start()
+        wait_until(lambda: has_rounds(store, key, 3), what="the first rounds")
+        with store.write() as session:
+            steering.pause(session, key)
+        worker.join(timeout=60)
+        target = tmp_path / "paused.tar"
+        made = call("checkpoint", key, "--out", str(target), "--address", address)
+        stopped_at = look(store, key).next_round
+        manifest, _ = experiments.checkpoint_of(look(store, key)) or ("", "")
+        nowhere = call("checkpoint", key, "--out", str(tmp_path / "no" / "x.tar"), "--address", address)
+        [file] = (Path(settings.storage) / CHECKPOINTS / key).glob(manifest)
+        file.write_text("{}")
+        damaged = call("checkpoint", key, "--out", str(tmp_path / "y.tar"), "--address", address)
+        store.close()
+    assert (none_yet.exit_code, "has no checkpoint yet" in none_yet.stderr) == (BAD_INPUT, True)
+    assert made.exit_code == 0, made.output
+    assert nowhere.exit_code == BAD_INPUT
+    assert (damaged.exit_code, "not the manifest of a checkpoint" in damaged.stderr) == (BAD_INPUT, True)
+    assert list(tmp_path.iterdir()) == [target], "nothing is left of a download that failed"
+    with tarfile.open(target) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / key
+    before = rounds_in(folder)
+    assert len(before) == stopped_at
+    rest = call("run", str(folder / "spec.json"), "--out", str(folder), "--threads", "1")
+    assert rest.exit_code == 0, rest.output
+    after = rounds_in(folder)
+    assert [record.without_times() for record in after] == undisturbed(**LONG)
+    assert after[:stopped_at] == before, "rounds were computed again: their times differ"
+
+
+def rounds_in(folder: Path) -> list[RoundRecord]:
+    _, *lines = (folder / "rounds.jsonl").read_text().splitlines()
+    return [RoundRecord.model_validate_json(line) for line in lines]

@@ -1,5 +1,6 @@
 """The page of one experiment shows what the store holds, while it grows and afterwards."""
 
+import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,10 @@ def test_the_curve_grows_and_shows_what_rest_says(product: Product, open_page: O
     assert drawn(page, "accuracy")["x"] == [record["round"] for record in records]
     assert drawn(page, "accuracy")["y"] == [record["accuracy"] for record in records]
     assert drawn(page, "loss")["y"] == [record["loss"] for record in records]
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="Checkpoint").click()
+    with tarfile.open(waiting.value.path()) as archive:
+        assert f"{experiment}/spec.json" in archive.getnames()
 
 
 def test_costs_are_drawn_as_running_sums(finished: dict[str, str], product: Product, open_page: OpenPage) -> None:

@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlmodel import col
 
 from app.config import Settings
+from app.storage import CHECKPOINTS
 from app.store.database import Database
 from app.store.states import State
 from app.store.tables import Experiment
@@ -29,7 +30,6 @@ from tests.chaos.postgres import Postgres
 from tests.services import ROOT, environment, fedarena, serving, spec_with, submit
 from tests.workers.processes import children, holdings
 from workers.embedded import Broker
-from workers.files import FOLDER
 from workers.pulse import Holding
 
 MOST_DEATHS = 3
@@ -359,7 +359,7 @@ def undisturbed_sweep(count: int, plan: Plan) -> list[list[dict[str, Any]]]:
 
 
 def checkpoint_root(settings: Settings) -> Path:
-    return Path(settings.storage) / FOLDER
+    return Path(settings.storage) / CHECKPOINTS
 
 
 def is_at_work(pid: int) -> bool:

@@ -255,6 +255,7 @@ function renderHead() {
     if (action.id === "cancel") setText(button, cancelling ? "Cancelling…" : "Cancel experiment");
   });
   document.title = `${ACTIVE.has(experiment.state) && experiment.rounds ? `${last}/${experiment.rounds} · ` : ""}${experimentTitle(experiment, methodTitle)} · FedArena`;
+  one("#checkpoint").hidden = !experiment.has_checkpoint;
   renderError(last);
   renderFacts();
 }
