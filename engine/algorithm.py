@@ -79,6 +79,7 @@ class Setup:
     topology: str = "server"
     cohort: int = 0  # K, how many clients take part in a round
     pretrained: Mapping[str, Tensors] = field(default_factory=dict)  # by architecture; checked to fit
+    interrupted: Callable[[], bool] = field(default=lambda: False, compare=False)  # someone asked the run to stop
 
     def model(self, architecture: str) -> SplitModel:
         """A network with the initial weights that every client of that architecture starts from."""
@@ -137,7 +138,6 @@ class Client:
         test: Samples,
         announced: Payload,
         compute: Compute,
-        interrupted: Callable[[], bool],
     ) -> None:
         self.id = id
         self.round = round
@@ -149,7 +149,6 @@ class Client:
         self.announced = announced  # what the server said once, after the opening
         self.known: Payload = {}  # what it is taken to hold already; see Algorithm.known
         self.compute = compute
-        self.interrupted = interrupted
         self.trainer: Callable[[Client], float] | None = None  # instead of the next fit_classifier(); see stacked.py
         self.meter = Meter()
         self.losses: list[float] = []

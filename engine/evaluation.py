@@ -64,7 +64,7 @@ def test_client(algorithm: Algorithm[AlgorithmParams], client: Client, received:
         correct = dict.fromkeys(paths, 0)
         with torch.no_grad():
             for images, labels in client.test.in_order():
-                if client.interrupted():
+                if client.setup.interrupted():
                     raise Interrupted
                 for name, path in paths.items():
                     correct[name] += int((path(images).argmax(1) == labels).sum())

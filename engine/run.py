@@ -104,10 +104,11 @@ class Run:
         if spec.models.pretrained is not None:
             start = starting_points(spec.models.pretrained, self.setup, weights)
             self.setup = replace(self.setup, pretrained=start)
+        if should_stop is not None:
+            self.setup = replace(self.setup, interrupted=should_stop)
         self.algorithm: Algorithm[AlgorithmParams] = REGISTRY[spec.algorithm.name](spec.algorithm, self.setup)
         self._peers = self.algorithm.peers()
         self._stacked = Stacked(self.compute, self.setup)
-        self._interrupted = should_stop or (lambda: False)
         self._originals: dict[str, Desk] = {}
         self._initial: dict[str, Tensors] = {}
         self._forward_flops: dict[str, int] = {}
@@ -179,7 +180,7 @@ class Run:
         bench = Bench(self._originals)
         answers = []
         for client_id in clients:
-            if self._interrupted():
+            if self.setup.interrupted():
                 raise Interrupted
             client = self._seat(bench, client_id, self.last_round)
             answers.append(ask(client, self.algorithm.download(self.server, client)))
@@ -234,7 +235,6 @@ class Run:
             test=test,
             announced={},
             compute=self.compute,
-            interrupted=self._interrupted,
         )
 
     def _seat(self, bench: Bench, client_id: int, number: int, state: Tensors | None = None) -> Client:

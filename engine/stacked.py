@@ -146,7 +146,7 @@ def train(stack: Sequence[Waiting], compute: Compute) -> dict[int, Trained]:
     batches = [shuffled_batches(client, client.train, range(training.epochs)) for client in clients]
     steps = [_steps(client) for client in clients]
     for number in range(steps[0]):
-        if clients[0].interrupted():
+        if clients[0].setup.interrupted():
             raise Interrupted
         active = sum(count > number for count in steps)
         images, labels, counted = _padded([next(own) for own in batches[:active]])

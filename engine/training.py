@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from engine import rng
-from engine.algorithm import Client
+from engine.algorithm import Client, Setup
 from engine.cost import Meter, Price
 from engine.data.samples import Samples
 from engine.descent import SGD, Group
@@ -111,7 +111,7 @@ def fit(
     loss_sum = torch.zeros((), dtype=torch.float64, device=train.device)
     flops_per_sample: int | None = None
     for images, labels in shuffled_batches(client, train, range(first_epoch, first_epoch + epochs)):
-        if client.interrupted():
+        if client.setup.interrupted():
             raise Interrupted
         if flops_per_sample is None:
             with client.meter.watch(priced) as reading:
@@ -172,7 +172,7 @@ def sweep(
     outputs = []
     with torch.no_grad(), client.meter.watch((module, Price.FORWARD) for module in forward) as reading:
         for images, _ in samples.in_order():
-            if client.interrupted():
+            if client.setup.interrupted():
                 raise Interrupted
             outputs.append(function(images))
     client.meter.flops += reading.flops
@@ -180,6 +180,7 @@ def sweep(
 
 
 def server_fit(
+    setup: Setup,
     objective: Callable[..., Tensor],
     batches: Iterable[tuple[Tensor, ...]],
     *,
@@ -213,6 +214,8 @@ def server_fit(
     priced = [(update, Price.UPDATE), *((module, Price.THROUGH) for module in through)]
     with Meter().watch(priced) as reading:
         for batch in batches:
+            if setup.interrupted():
+                raise Interrupted
             loss = objective(*batch)
             steps.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -210,12 +210,15 @@ class FedGen(SharesHead[FedGenParams]):
         batches = (Γ.draw(counts, B, draws) for _ in range(self.params.gen_steps))
         lr, adam = self.params.gen_lr, torch.optim.Adam
         if not self.params.full_fedgen:
-            flops = server_fit(objective, batches, update=Γ, through=heads, lr=lr, optimiser=adam, round=round)
+            flops = server_fit(
+                self.setup, objective, batches, update=Γ, through=heads, lr=lr, optimiser=adam, round=round
+            )
             return {key: copy_tensors(Γ)}, flops
         own = server.groups[LABELS]["of_clients"][[member.client for member in members]].to(first) + 1  # (K, L)
         teachers = list(zip(own / own.sum(0), heads, strict=True))
         memory = dict(server.groups.get(_adam_of(key), {}))
         flops = server_fit(
+            self.setup,
             full_objective,
             batches,
             update=Γ,

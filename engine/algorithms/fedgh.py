@@ -70,6 +70,6 @@ class FedGH(SharesHead[FedGHParams]):
             draws = None if pairs else self.setup.server_draws(f"fedgh {group}", round)
             S = self.params.server_epochs
             batches = pair_batches(p, c, batch_size=1 if pairs else B, epochs=S, draws=draws)
-            flops += server_fit(supervised(φ), batches, update=φ, lr=self.params.server_lr, round=round)
+            flops += server_fit(self.setup, supervised(φ), batches, update=φ, lr=self.params.server_lr, round=round)
             groups[group] = copy_tensors(φ)
         return ServerState(groups, flops=flops)

@@ -110,7 +110,7 @@ class FedTGP(SharesPrototypes[FedTGPParams]):
             draws=self.setup.server_draws("fedtgp", round),
         )
         lr = training.lr if self.params.server_lr is None else self.params.server_lr
-        flops = server_fit(objective, batches, update=TGP, lr=lr, round=round)
+        flops = server_fit(self.setup, objective, batches, update=TGP, lr=lr, round=round)
         with torch.no_grad():
             table = {"classes": torch.arange(L, device=TGP.embedding.weight.device), "means": TGP()}
         return ServerState({"all": table, NETWORK: copy_tensors(TGP)}, flops=flops + S * pairs * L * 2 * d)

@@ -1,11 +1,17 @@
 """The server's own training: plain steps, roles, prices and divergence."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.training import Diverged, pair_batches, server_fit
+from engine.algorithm import Setup
+from engine.spec import TrainingSpec
+from engine.training import Diverged, Interrupted, pair_batches, server_fit
 from engine.tree import revive
+
+SETUP = Setup(0, 1, 1, 2, (1, 1, 1), None, TrainingSpec(), ("tiny-mlp",), (1,))
 
 
 def line(weight: float) -> nn.Linear:
@@ -22,21 +28,21 @@ def batches(*values: float) -> list[tuple[Tensor]]:
 def test_sgd_takes_plain_steps_without_momentum() -> None:
     """The loss w·x has the gradient x."""
     module = line(1.0)
-    server_fit(lambda x: module(x).sum(), batches(2.0, 3.0), update=module, lr=0.1, round=1)
+    server_fit(SETUP, lambda x: module(x).sum(), batches(2.0, 3.0), update=module, lr=0.1, round=1)
     assert module.weight.item() == pytest.approx(1 - 0.1 * 2 - 0.1 * 3)
 
 
 def test_the_first_step_of_adam_is_as_long_as_the_learning_rate() -> None:
     module = line(1.0)
     adam = torch.optim.Adam
-    server_fit(lambda x: module(x).sum(), batches(7.0), update=module, lr=0.1, optimiser=adam, round=1)
+    server_fit(SETUP, lambda x: module(x).sum(), batches(7.0), update=module, lr=0.1, optimiser=adam, round=1)
     assert module.weight.item() == pytest.approx(0.9)
 
 
 def test_a_frozen_module_passes_the_gradient_on_and_costs_twice_its_forward() -> None:
     module, after = line(1.0), line(5.0)
     flops = server_fit(
-        lambda x: after(module(x)).sum(), batches(2.0, 2.0), update=module, through=[after], lr=0.1, round=1
+        SETUP, lambda x: after(module(x)).sum(), batches(2.0, 2.0), update=module, through=[after], lr=0.1, round=1
     )
     assert module.weight.item() == pytest.approx(1 - 2 * 0.1 * 10)
     assert after.weight.item() == 5.0
@@ -45,14 +51,22 @@ def test_a_frozen_module_passes_the_gradient_on_and_costs_twice_its_forward() ->
 
 def test_no_batches_change_nothing_and_cost_nothing() -> None:
     module = line(1.0)
-    assert server_fit(lambda x: module(x).sum(), [], update=module, lr=0.1, round=1) == 0
+    assert server_fit(SETUP, lambda x: module(x).sum(), [], update=module, lr=0.1, round=1) == 0
     assert module.weight.item() == 1.0
 
 
 def test_a_loss_that_is_not_a_number_names_the_server_and_the_round() -> None:
     module = line(1.0)
     with pytest.raises(Diverged, match="the server became nan in round 4"):
-        server_fit(lambda x: module(x).sum(), batches(float("nan")), update=module, lr=0.1, round=4)
+        server_fit(SETUP, lambda x: module(x).sum(), batches(float("nan")), update=module, lr=0.1, round=4)
+
+
+def test_it_stops_between_two_steps_when_asked() -> None:
+    module, polls = line(1.0), iter(range(10))
+    asked = replace(SETUP, interrupted=lambda: next(polls) == 2)
+    with pytest.raises(Interrupted):
+        server_fit(asked, lambda x: module(x).sum(), batches(1.0, 1.0, 1.0, 1.0), update=module, lr=0.1, round=1)
+    assert module.weight.item() == pytest.approx(1 - 2 * 0.1)
 
 
 def test_pairs_stay_together_and_every_epoch_has_its_own_order() -> None:

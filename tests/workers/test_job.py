@@ -4,6 +4,7 @@ import errno
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,16 +101,26 @@ def test_a_loss_that_is_no_number_ends_the_experiment_as_diverged(quick: Setting
     assert "loss of client" in (row.error_reason or "")
 
 
-def test_a_cancel_is_obeyed_between_batches(
-    running: tuple[str, threading.Thread, Settings], sqlite_database: Database
-) -> None:
-    key, thread, _ = running
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"epochs": 1000, "batch_size": 1}},
+        {"algorithm": {"name": "fedtgp", "server_epochs": 10_000, "server_batch": 1}},
+    ],
+    ids=["a client trains", "the server trains"],
+)
+def test_a_cancel_is_obeyed_within_a_round(quick: Settings, sqlite_database: Database, changes: dict[str, Any]) -> None:
+    """A round that would last for minutes: its end cannot be what ends the experiment."""
+    key = submit(sqlite_database, rounds=1, clients=4, **changes)
+    thread = threading.Thread(target=run_next, args=(quick, "worker-1"))
+    thread.start()
+    wait_until(lambda: look(sqlite_database, key).next_round == 1, what="the opening")
+    time.sleep(1)  # into the training
     with sqlite_database.write() as session:
         experiments.cancel(session, key)
     thread.join(timeout=30)
     row = look(sqlite_database, key)
-    assert row.state is State.CANCELLED
-    assert len(stored(sqlite_database, key)) == row.next_round
+    assert (row.state, row.next_round, thread.is_alive()) == (State.CANCELLED, 1, False)
 
 
 def test_a_drained_job_gives_the_experiment_back(
