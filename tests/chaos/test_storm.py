@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ pytestmark = [
 BREEZE = Plan(experiments=4, rounds=20, epochs=50, kills=5, broker_kills=1, freezes=1, damages=2)
 HURRICANE = Plan(experiments=50, rounds=40, kills=200, broker_kills=20, freezes=10, locks=10, damages=20, fills=3)
 ON_POSTGRES = Plan(
-    experiments=12, rounds=40, kills=40, broker_kills=4, freezes=4, locks=4, damages=5, cuts=20, restarts=20
+    experiments=50, rounds=40, kills=200, broker_kills=20, freezes=10, locks=10, damages=20, cuts=20, restarts=20
 )
 THROUGH_FILES = Plan(experiments=20, rounds=25, kills=44, freezes=4, damages=5)
 
@@ -63,15 +64,16 @@ def test_a_breeze_of_faults_changes_no_record(home: Path) -> None:
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[None]:
-    """64 MB for the checkpoints, so that they can be filled; needs root."""
+def small_disk(folder: Path) -> Iterator[bool]:
+    """64 MB for the checkpoints, so that they can be filled; False: this user may not mount a disk."""
     folder.mkdir(parents=True)
     mount = shutil.which("mount") or "mount"
     done = subprocess.run([mount, "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=False)
     if done.returncode != 0:
-        pytest.skip("filling a disk needs the right to mount one")
+        yield False
+        return
     try:
-        yield
+        yield True
     finally:
         subprocess.run([shutil.which("umount") or "umount", "--lazy", str(folder)], check=True)
 
@@ -80,8 +82,9 @@ def small_disk(folder: Path) -> Iterator[None]:
 @pytest.mark.parametrize("seed", [2])
 def test_a_hurricane_of_faults_changes_no_record(home: Path, seed: int) -> None:
     settings = stormy(home, disk_low_mb=8)
-    with small_disk(checkpoint_root(settings)):
-        check(settings, HURRICANE, seed)
+    with small_disk(checkpoint_root(settings)) as can_be_filled:
+        plan = HURRICANE if can_be_filled else replace(HURRICANE, fills=0)
+        check(settings, plan, seed)
 
 
 @pytest.mark.slow

@@ -17,10 +17,11 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sqlalchemy import delete, func, select
+from sqlalchemy import create_engine, delete, func, select, text
 from sqlmodel import Session, col
 
 from app.store import experiments, rounds, steering
+from app.store.clock import read_clock
 from app.store.database import Database
 from app.store.experiments import Claim, NotNow
 from app.store.migrate import migrate
@@ -29,7 +30,7 @@ from app.store.rounds import Verdict
 from app.store.states import TRANSITIONS, State
 from app.store.tables import Experiment, Round
 from engine.spec import ExperimentSpec
-from tests.services import record, spec_with
+from tests.services import postgres_database, record, spec_with
 
 ROUNDS = 4
 SPEC = ExperimentSpec.parse(spec_with(rounds=ROUNDS))
@@ -60,18 +61,54 @@ def holds(claim: Claim, row: Experiment) -> bool:
     return row.fence == claim.fence and row.state in {State.RUNNING, State.CANCELLING}
 
 
+class Clock:
+    """The time of day of a store, which a test moves."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def set(self, moment: float) -> None:
+        self.time = moment
+
+
+class PostgresClock(Clock):
+    """A function of the server's own that stands before the one of PostgreSQL."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+        with self._engine.begin() as connection:
+            connection.execute(text("CREATE TABLE moved_clock AS SELECT 0::double precision AS time"))
+            connection.execute(
+                text(
+                    "CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE "
+                    "AS 'SELECT to_timestamp(time) FROM moved_clock'"
+                )
+            )
+            name = connection.execute(text("SELECT current_database()")).scalar_one()
+            connection.execute(text(f"ALTER DATABASE {name} SET search_path = public, pg_catalog"))
+
+    def set(self, moment: float) -> None:
+        super().set(moment)
+        with self._engine.begin() as connection:
+            connection.execute(text("UPDATE moved_clock SET time = :time"), {"time": moment})
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
 class Life(RuleBasedStateMachine):
     """Workers, people, the reconciler and the clock, each doing what it likes."""
 
     store: Database
-    clock: list[float]
+    clock: Clock
 
     @initialize()
     def empty(self) -> None:
         with self.store.write() as session:
             for table in (Round, Experiment):
                 session.execute(delete(table))
-        self.clock[0] = 1_900_000_000.0
+        self.clock.set(1_900_000_000.0)
         self.held: list[Held] = []
         self.fences: dict[str, int] = {}
         self.states: dict[str, State] = {}
@@ -116,7 +153,7 @@ class Life(RuleBasedStateMachine):
         assert found.fence == fence + 1
         if state is State.RUNNING:
             assert lease is not None
-            assert not self.clock[0] <= lease <= self.clock[0] + 2 * LEASE, "its owner's lease still held"
+            assert not self.clock.time <= lease <= self.clock.time + 2 * LEASE, "its owner's lease still held"
         else:
             assert state is State.QUEUED
         self.held.append(Held(found, max(0, found.next_round - checkpoint_behind)))
@@ -172,7 +209,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 30, 61, 200, -30, -3600]))
     def time_passes(self, seconds: int) -> None:
-        self.clock[0] += seconds
+        self.clock.set(self.clock.time + seconds)
 
     @rule()
     def reconcile(self) -> None:
@@ -227,12 +264,26 @@ def machine() -> Iterator[type[Life]]:
     """On a file in memory, where there is one: this is about logic, not about disks."""
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="fa-", dir=place))
-    clock = [0.0]
-    store = Database(f"sqlite:///{folder / 'life.db'}", clock=lambda: clock[0])
+    clock = Clock()
+    store = Database(f"sqlite:///{folder / 'life.db'}", clock=lambda: clock.time)
     migrate(store)
-    yield type("LifeOnAStore", (Life,), {"store": store, "clock": clock})
+    yield type("LifeOnSqlite", (Life,), {"store": store, "clock": clock})
     store.close()
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres_machine(postgres_server: str) -> Iterator[type[Life]]:
+    with postgres_database(postgres_server) as url:
+        clock = PostgresClock(url)
+        store = Database(url)
+        migrate(store)
+        clock.set(7.0)
+        with store.read() as session:
+            assert read_clock(session) == 7.0
+        yield type("LifeOnPostgres", (Life,), {"store": store, "clock": clock})
+        store.close()
+        clock.close()
 
 
 def examine(machine: type[Life], examples: int) -> None:
@@ -254,7 +305,19 @@ def test_whatever_happens_fences_grow_rounds_have_no_gap_and_ends_are_final(mach
     examine(machine, 60)
 
 
+@pytest.mark.postgres
+def test_the_promises_hold_on_postgresql_too(postgres_machine: type[Life]) -> None:
+    examine(postgres_machine, 20)
+
+
 @pytest.mark.slow
 @pytest.mark.chaos
 def test_the_promises_hold_in_two_thousand_lives(machine: type[Life]) -> None:
     examine(machine, 2000)
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.postgres
+def test_the_promises_hold_in_five_hundred_lives_on_postgresql(postgres_machine: type[Life]) -> None:
+    examine(postgres_machine, 500)
