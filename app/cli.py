@@ -101,6 +101,7 @@ def worker(
     _log(settings)
     from app.store.database import DatabaseUnusable
     from workers import machine
+    from workers.device import DeviceUnusable
     from workers.fleet import work_on
     from workers.launch import work
 
@@ -113,7 +114,7 @@ def worker(
             code = work(settings.model_copy(update={"device": name}), count)
         else:
             code = work_on(settings, places)
-    except DatabaseUnusable as reason:
+    except (DatabaseUnusable, DeviceUnusable) as reason:
         _refuse(str(reason))
     raise typer.Exit(code)
 

@@ -16,6 +16,7 @@ from app.store import artifacts
 from app.store.artifacts import ArtifactClaim, StoredFile
 from app.store.database import Database
 from app.store.experiments import Claim
+from workers.device import DeviceTrouble, why_unusable
 from workers.drain import Drain
 from workers.files import checkpoint_files
 from workers.patience import first_line, write
@@ -47,7 +48,7 @@ def order_artifacts(session: Session, claim: Claim) -> None:
 def make_wanted(settings: Settings, database: Database, owner: str) -> int:
     """Make every artifact that is due, one after the other; returns how many were taken."""
     taken = 0
-    while not Drain(settings, owner).is_asked():
+    while not Drain(settings, owner).is_asked() and DeviceTrouble(settings, owner).reason() is None:
         with database.write() as session:
             claim = artifacts.claim(session, owner, settings.lease_seconds)
         if claim is None:
@@ -86,6 +87,11 @@ class ArtifactJob:
             if isinstance(stop, KeyboardInterrupt):
                 raise
         except Exception as error:
+            if (trouble := why_unusable(self._settings.device)) is not None:
+                log.error("artifact %s given back: %s", claim.artifact, trouble, exc_info=error)
+                write(self._database, lambda session: artifacts.release(session, claim))
+                DeviceTrouble(self._settings, claim.owner).note(trouble)
+                return
             log.exception("artifact %s failed", claim.artifact)
             reason = f"{type(error).__name__}: {error}"
             write(self._database, lambda session: artifacts.fail(session, claim, reason))

@@ -24,6 +24,7 @@ from app.store.experiments import Claim
 from app.store.rounds import Verdict
 from app.store.states import State
 from workers.artifacts import make_wanted, order_artifacts, weights_finder
+from workers.device import DeviceTrouble, why_unusable
 from workers.drain import Drain
 from workers.files import checkpoint_files
 from workers.log_lines import LogLines
@@ -53,6 +54,9 @@ def run_next(settings: Settings, owner: str) -> str | None:
     if Drain(settings, owner).is_asked():
         return None
     if (reason := disk.shortage(settings)) is not None:
+        log.warning("no new experiment is taken: %s", reason)
+        return None
+    if (reason := DeviceTrouble(settings, owner).persists()) is not None:
         log.warning("no new experiment is taken: %s", reason)
         return None
     database = Database(settings.database, checkpoints=False)
@@ -162,6 +166,8 @@ class Job:
         except Exception as error:
             if disk.is_full(error):
                 self._wait_for_room(error)
+            elif not _wants_memory(error) and (reason := why_unusable(self._settings.device)) is not None:
+                self._leave_device(reason, error)
             else:
                 self._fail(error)
 
@@ -278,11 +284,17 @@ class Job:
 
     def _fail(self, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
-        if isinstance(error, MemoryError) or any(sign in reason.lower() for sign in NO_MEMORY):
+        if _wants_memory(error):
             reason += "; try a smaller batch_size, smaller models, or clients one by one (FEDARENA_STACKED=off)"
         detail = "".join(traceback.format_exception(error))
         log.error("experiment %s failed: %s", self._claim.experiment, reason)
         self._write(lambda session: experiments.fail(session, self._claim, reason, detail))
+
+    def _leave_device(self, reason: str, error: Exception) -> None:
+        """The worker's fault, not the experiment's: give it back, and let this worker take nothing more."""
+        log.error("no more work is taken here: %s", reason, exc_info=error)
+        self._give_back(reason)
+        DeviceTrouble(self._settings, self._claim.owner).note(reason)
 
     def _wait_for_room(self, error: Exception) -> None:
         """Pause the experiment; the reconciler resumes it. The ballast makes room for this one transaction."""
@@ -363,6 +375,12 @@ class Job:
             self._leave(Leaving.DRAIN)
 
         return signal.signal(signal.SIGTERM, drain)
+
+
+def _wants_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or any(
+        sign in f"{type(error).__name__}: {error}".lower() for sign in NO_MEMORY
+    )
 
 
 def threads_of_a_slot(settings: Settings, busy: int | None = None) -> int:

@@ -23,6 +23,7 @@ from app.store import experiments, workers
 from app.store.database import Database
 from app.store.migrate import migrate
 from workers import machine
+from workers.device import DeviceTrouble, DeviceUnusable, require_device
 from workers.drain import Drain
 from workers.job import SLOTS_VARIABLE
 from workers.patience import patiently, write
@@ -35,7 +36,11 @@ LOOK_SECONDS = 2.0
 
 
 def work(settings: Settings, slots: int) -> int:
-    """Run until SIGTERM or Ctrl-C; returns the exit code. Open rounds may end within the grace period."""
+    """Run until SIGTERM or Ctrl-C; returns the exit code. Open rounds may end within the grace period.
+
+    DeviceUnusable: it could not compute anything.
+    """
+    require_device(settings.device)
     settings.prepare_home()
     worker = Presence(settings, slots)
     # the children are started anew, not forked: what they must know travels in the environment
@@ -81,6 +86,7 @@ class Presence:
         self.name = f"worker-{os.getpid()}-{secrets.token_hex(3)}@{self._host}"
         self._database = Database(settings.database, checkpoints=False)
         self._watchdog = Watchdog(settings, self.name)
+        self._trouble = DeviceTrouble(settings, self.name)
         self._counted: tuple[float, int] = (time.monotonic(), 0)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="presence", daemon=True)
@@ -108,6 +114,7 @@ class Presence:
                 workers.remove(session, self.name)
         except SQLAlchemyError as error:
             log.warning("could not sign off: %s", str(error).splitlines()[0])
+        self._trouble.clear()
         self._database.close()
 
     def report(self) -> dict[str, Any]:
@@ -124,7 +131,7 @@ class Presence:
             "device_memory_total": on_device and on_device[1],
             "experiments": sorted(holding.experiment for holding in held),
             "rounds_per_minute": round(60 * (now[1] - rounds) / max(1e-3, now[0] - before), 1),
-            "shortage": disk.shortage(self._settings),
+            "shortage": self._trouble.reason() or disk.shortage(self._settings),
             "versions": machine.versions(),
         }
 
@@ -177,7 +184,11 @@ def main() -> int:
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for noisy in ("alembic", "celery", "kombu"):
         logging.getLogger(noisy).setLevel("WARNING")
-    return work(settings, int(os.environ.get(SLOTS_VARIABLE, "1")))
+    try:
+        return work(settings, int(os.environ.get(SLOTS_VARIABLE, "1")))
+    except DeviceUnusable as reason:
+        log.error("%s", reason)
+        return 2
 
 
 if __name__ == "__main__":

@@ -274,3 +274,9 @@ def test_doctor_names_every_part_and_what_it_is() -> None:
 )
 def test_every_command_explains_itself(command: str) -> None:
     assert call(command, "--help").exit_code == 0
+
+
+def test_a_worker_on_a_device_that_is_not_there_is_refused() -> None:
+    found = call("worker", "--device", "cuda:99")
+    assert found.exit_code == BAD_INPUT
+    assert "cuda:99 cannot be used" in found.stderr
