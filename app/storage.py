@@ -5,6 +5,8 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,7 +20,10 @@ _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Storage:
-    """Whole files under names like `artifacts/ID/features.json`; a file is there completely or not at all."""
+    """Whole files under names like `artifacts/ID/features.json`; a file is there completely or not at all.
+
+    A storage that is out of reach raises OSError, whatever its library calls it.
+    """
 
     def __init__(self, url: str) -> None:
         """A path, or a URL that fsspec knows: `s3://bucket/folder` with s3fs installed."""
@@ -31,12 +36,15 @@ class Storage:
         if self._is_local:
             _write_synced(Path(path), content)
         else:
-            self._files.pipe_file(path, content)  # one put: an object store shows it whole or not at all
+            with _errors_of_the_system():
+                self._files.pipe_file(path, content)  # one put: an object store shows it whole or not at all
         return hashlib.sha256(content).hexdigest()
 
     def read(self, name: str) -> bytes:
         """FileNotFoundError: there is no such file."""
-        content: bytes = self._files.cat_file(self._path(name))
+        path = self._path(name)
+        with _errors_of_the_system():
+            content: bytes = self._files.cat_file(path)
         return content
 
     def exists(self, name: str) -> bool:
@@ -45,15 +53,17 @@ class Storage:
     def remove(self, name: str) -> None:
         """Nothing happens where there is no such file."""
         if self.exists(name):
-            self._files.rm_file(self._path(name))
+            with _errors_of_the_system():
+                self._files.rm_file(self._path(name))
 
     def names(self, folder: str) -> list[str]:
         """The files directly inside a folder, in order; empty where there is no such folder."""
         path = self._path(folder)
-        if not self._files.isdir(path):
-            return []
-        self._files.invalidate_cache(path)
-        found = self._files.ls(path, detail=True)
+        with _errors_of_the_system():
+            if not self._files.isdir(path):
+                return []
+            self._files.invalidate_cache(path)
+            found = self._files.ls(path, detail=True)
         files = [Path(entry["name"]).name for entry in found if entry["type"] == "file"]
         return sorted(f"{folder}/{name}" for name in files if not name.endswith(".tmp"))
 
@@ -102,6 +112,17 @@ class Storage:
                     f"a name in the storage is made of letters, digits, '.', '_' and '-', but got {name!r}"
                 )
         return f"{self._root}/{name}"
+
+
+@contextmanager
+def _errors_of_the_system() -> Iterator[None]:
+    """Every library for object stores has names of its own for a lost connection or a refused key."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
 
 
 def files_of_checkpoint(manifest: bytes) -> list[dict[str, Any]]:

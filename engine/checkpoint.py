@@ -80,7 +80,7 @@ class LocalFiles:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._unsettled: list[str] = []  # final names of files that still have their temporary one
+        self._unsettled: dict[str, None] = {}  # final names of files that still have their temporary one, in order
 
     def write(self, name: str, content: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -90,14 +90,14 @@ class LocalFiles:
         except OSError:
             temporary.unlink(missing_ok=True)  # a full disk is not filled further by what did not fit
             raise
-        self._unsettled.append(name)
+        self._unsettled[name] = None
 
     def settle(self) -> None:
-        """fsync, rename, fsync of the folder."""
-        for name in self._unsettled:
+        """fsync, rename, fsync of the folder. What an error leaves must be written again: its bytes may be lost."""
+        names, self._unsettled = self._unsettled, {}
+        for name in names:
             _sync(self._temporary(name))
             self._temporary(name).rename(self.folder / name)
-        self._unsettled.clear()
         _sync(self.folder)
 
     def _temporary(self, name: str) -> Path:
@@ -130,10 +130,11 @@ class Checkpoints:
         self._saved: Saved | None = None
 
     def save(self, run: Run) -> Saved:
-        """Write what changed and a manifest that names everything."""
+        """Write what changed and a manifest that names everything. What failed may be repeated."""
         number = run.last_round
-        for client, tensors in run.take_changed():
-            self._written[client] = self._write(f"client-{client}-round-{number}", to_bytes(contiguous(tensors)))
+        written = dict(self._written)
+        for client, tensors in run.changed():
+            written[client] = self._write(f"client-{client}-round-{number}", to_bytes(contiguous(tensors)))
         server = {
             f"{group}{_GROUP}{name}": tensor
             for group, tensors in run.server.groups.items()
@@ -148,12 +149,14 @@ class Checkpoints:
             "environment": run.environment,
             "server": server_entry,
             "groups": list(run.server.groups),
-            "clients": {str(client): entry for client, entry in sorted(self._written.items())},
+            "clients": {str(client): entry for client, entry in sorted(written.items())},
         }
         content = json.dumps(manifest, separators=(",", ":")).encode()
         digest = hashlib.sha256(content).hexdigest()
         entry = self._write(f"manifest-round-{number:06d}-{digest}", content, ".json")
         self._files.settle()
+        run.note_checkpoint()
+        self._written = written
         self._saved = Saved(entry["file"], digest, number)
         return self._saved
 
@@ -303,9 +306,16 @@ class Budget:
         self._written_after = done
 
 
+class Saver(Protocol):
+    """Who writes a checkpoint when it is time."""
+
+    def save(self, run: Run) -> Saved | None:
+        """None: none was written, and the run goes on without."""
+
+
 def rounds_with_checkpoints(
     run: Run,
-    checkpoints: Checkpoints,
+    checkpoints: Saver,
     every: int | None = None,
     is_last: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[RoundRecord, Saved | None]]:

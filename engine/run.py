@@ -160,10 +160,13 @@ class Run:
         """How many clients changed since the last checkpoint."""
         return len(self._changed)
 
-    def take_changed(self) -> Iterator[tuple[int, Mapping[str, Tensor]]]:
-        """The clients whose tensors changed since the last call."""
+    def changed(self) -> Iterator[tuple[int, Mapping[str, Tensor]]]:
+        """The clients whose tensors changed since the last checkpoint."""
         for client in sorted(self._changed):
             yield client, self._states.get(client)
+
+    def note_checkpoint(self) -> None:
+        """All that changed is in a checkpoint now."""
         self._changed.clear()
 
     def interview(self, clients: Sequence[int], ask: Callable[[Client, Payload], T]) -> list[T]:

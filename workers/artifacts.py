@@ -4,7 +4,6 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError
@@ -19,7 +18,7 @@ from app.store.experiments import Claim
 from workers.device import DeviceTrouble, why_unusable
 from workers.drain import Drain
 from workers.files import checkpoint_files
-from workers.patience import first_line, write
+from workers.patience import first_line, wait_for_storage, write
 
 if TYPE_CHECKING:
     from engine.artifacts import File
@@ -29,11 +28,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
+STORAGE_SECONDS = 60.0
+"""A storage that is out of reach is waited for so long."""
 
 
 def weights_finder(settings: Settings) -> Callable[[str], bytes]:
     """What the engine asks for the files that models.pretrained names."""
-    return partial(find_weights, Storage(settings.storage))
+    storage = Storage(settings.storage)
+    return lambda sha256: wait_for_storage(lambda: find_weights(storage, sha256), STORAGE_SECONDS, lambda: False)
 
 
 def order_artifacts(session: Session, claim: Claim) -> None:
@@ -116,7 +118,7 @@ class ArtifactJob:
             data_root=self._settings.data_root,
             threads=max(1, self._settings.threads),
             **self._settings.compute,
-            should_stop=lambda: self._stopping,
+            should_stop=self._is_stopping,
             resume_from=snapshot,
             weights=weights_finder(self._settings),
         )
@@ -126,10 +128,12 @@ class ArtifactJob:
 
     def _snapshot(self, spec: "ExperimentSpec") -> Any:
         from engine.checkpoint import CheckpointDamaged, Checkpoints
+        from workers.checkpoints import PatientCheckpoints
 
         if self._claim.checkpoint is None:
             return None
-        checkpoints = Checkpoints(checkpoint_files(self._settings, self._claim.experiment))
+        files = checkpoint_files(self._settings, self._claim.experiment)
+        checkpoints = PatientCheckpoints(Checkpoints(files), self._is_stopping)
         try:
             return checkpoints.load(*self._claim.checkpoint)
         except CheckpointDamaged as error:
@@ -140,8 +144,11 @@ class ArtifactJob:
         """Weights lie under their own checksum, by which other experiments name them."""
         digest = hashlib.sha256(file.content).hexdigest()
         name = f"weights/{digest}.safetensors" if file.kind == "weights" else self._name(file)
-        self._storage.write(name, file.content)
+        wait_for_storage(lambda: self._storage.write(name, file.content), STORAGE_SECONDS, self._is_stopping)
         return StoredFile(file.kind, file.media_type, name, digest, len(file.content))
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
 
     def _name(self, file: "File") -> str:
         """With the fence: a worker that lost its claim never touches a successor's file."""

@@ -176,10 +176,13 @@ class Job:
         from engine.checkpoint import CheckpointDamaged, Checkpoints, rounds_with_checkpoints
         from engine.run import Diverged, Interrupted, Run
         from engine.spec import ExperimentSpec
+        from workers.checkpoints import PatientCheckpoints
 
         settings, claim = self._settings, self._claim
         files = checkpoint_files(settings, claim.experiment)
-        checkpoints = Checkpoints(files, writer=str(claim.fence), keep=settings.checkpoint_keep)
+        checkpoints = PatientCheckpoints(
+            Checkpoints(files, writer=str(claim.fence), keep=settings.checkpoint_keep), self.should_stop
+        )
         spec = ExperimentSpec.parse(claim.spec)
         try:
             snapshot = self._snapshot(checkpoints, spec.fingerprint())

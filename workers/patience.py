@@ -1,4 +1,4 @@
-"""Waiting for a store that is locked, restarting or out of reach, instead of failing an experiment for it."""
+"""Waiting for a store or storage that is locked, restarting or out of reach, so that no experiment fails for it."""
 
 import logging
 import time
@@ -8,6 +8,7 @@ from typing import TypeVar
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
+from app import disk
 from app.store.database import Database
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,23 @@ def read(database: Database, look: Callable[[Session], Result]) -> Result:
             return look(session)
 
     return patiently(transaction)
+
+
+def wait_for_storage(step: Callable[[], Result], seconds: float, should_stop: Callable[[], bool]) -> Result:
+    """Try the step until the storage takes it, or raise its OSError when so many seconds have passed.
+
+    On a full disk waiting does not help, and whoever is asked to stop does not wait.
+    """
+    wait, end = FIRST_WAIT, time.monotonic() + seconds
+    while True:
+        try:
+            return step()
+        except OSError as error:
+            if disk.is_full(error) or should_stop() or time.monotonic() + wait > end:
+                raise
+            log.warning("the storage is out of reach, trying again: %s", error)
+            time.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
 
 
 def first_line(error: DBAPIError) -> str:

@@ -1,9 +1,11 @@
 """The storage in a folder and in another kind of file system behave alike."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from app.storage import Storage
 
@@ -52,3 +54,28 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path: Path) -> N
     with pytest.raises(IsADirectoryError):
         storage.write("a", b"1")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("method", "act"),
+    [
+        ("pipe_file", lambda storage: storage.write("a/b", b"")),
+        ("cat_file", lambda storage: storage.read("a/b")),
+        ("rm_file", lambda storage: storage.remove("a/b")),
+        ("ls", lambda storage: storage.names("a")),
+    ],
+)
+def test_what_an_object_store_calls_its_errors_is_an_error_of_the_system(
+    method: str, act: Callable[[Storage], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class EndpointConnectionError(Exception):
+        """As libraries for object stores have them."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise EndpointConnectionError("could not connect")
+
+    storage = Storage(f"memory://{tmp_path.name}")
+    storage.write("a/b", b"1")
+    monkeypatch.setattr(MemoryFileSystem, method, refuse)
+    with pytest.raises(OSError, match="EndpointConnectionError: could not connect"):
+        act(storage)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine import checkpoint as checkpoint_module
 from engine import rng
 from engine.algorithms import REGISTRY
 from engine.checkpoint import Budget, CheckpointDamaged, Checkpoints, rounds_with_checkpoints
@@ -291,3 +292,35 @@ def test_a_client_file_damaged_after_it_was_verified_is_noticed_when_it_is_neede
     path.write_bytes(content)
     with pytest.raises(CheckpointDamaged, match="changed since it was written"):
         list(Run(spec, resume_from=snapshot).rounds())
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("again", [True, False], ids=["at once", "after the next round"])
+def test_a_save_that_failed_half_way_is_repeated_and_whole(
+    failing: int, again: bool, small_spec: SpecMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes whose sync failed may be lost: here they are, and all must be written anew."""
+    spec = small_spec("fedper", rounds=4, participation=0.34)
+    run, checkpoints = Run(spec), Checkpoints(tmp_path)
+    rounds = run.rounds()
+    list(itertools.islice(rounds, 3))  # rounds 0 to 2
+    calls = itertools.count()
+    sync = checkpoint_module._sync
+
+    def failing_once(path: Path) -> None:
+        if next(calls) == failing:
+            raise OSError(5, "Input/output error")
+        sync(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_module, "_sync", failing_once)
+        with pytest.raises(OSError, match="Input/output error"):
+            checkpoints.save(run)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"")
+    if not again:
+        next(rounds)
+    saved = checkpoints.save(run)
+    snapshot = Checkpoints(tmp_path).load(saved.manifest, saved.sha256)
+    rest = records_of(spec, resume_from=snapshot)
+    assert same_results(rest, records_of(spec)[-len(rest) :])

@@ -1,0 +1,73 @@
+"""Checkpoints in a storage that may be out of reach: it is waited for, and in the end an experiment goes on without."""
+
+import logging
+from collections.abc import Callable
+
+from app import disk
+from engine.checkpoint import CheckpointDamaged, Checkpoints, Saved, Snapshot
+from engine.run import Run
+from workers.patience import wait_for_storage
+
+log = logging.getLogger(__name__)
+
+SAVE_SECONDS = 30.0
+"""The training stands still meanwhile, and a checkpoint is only a guard against computing rounds again."""
+LOAD_SECONDS = 600.0
+"""Without it, all rounds since an older one are computed again: that costs more than waiting for a server's restart."""
+
+
+class PatientCheckpoints:
+    """One experiment's checkpoints, as its worker uses them. A full disk is the caller's to deal with."""
+
+    def __init__(self, checkpoints: Checkpoints, should_stop: Callable[[], bool]) -> None:
+        self._checkpoints = checkpoints
+        self._should_stop = should_stop
+        self._patience = SAVE_SECONDS
+
+    def save(self, run: Run) -> Saved | None:
+        """None: the storage does not take it. Then the next one is tried without waiting, until one succeeds."""
+        try:
+            saved = wait_for_storage(lambda: self._checkpoints.save(run), self._patience, self._should_stop)
+        except OSError as error:
+            if disk.is_full(error):
+                raise
+            self._patience = 0.0
+            log.warning("no checkpoint after round %d, the storage cannot be written: %s", run.last_round, error)
+            return None
+        self._patience = SAVE_SECONDS
+        return saved
+
+    def load(self, manifest: str, sha256: str) -> Snapshot:
+        """CheckpointDamaged: it is not whole, or cannot be read for a long time."""
+
+        def attempt() -> Snapshot:
+            try:
+                return self._checkpoints.load(manifest, sha256)
+            except CheckpointDamaged as error:
+                if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+                    raise error.__cause__ from None  # it may be whole, and waiting may help
+                raise
+
+        try:
+            return wait_for_storage(attempt, LOAD_SECONDS, self._should_stop)
+        except OSError as error:
+            if disk.is_full(error):
+                raise
+            raise CheckpointDamaged(f"{manifest} cannot be read: {error}") from error
+
+    def newest(self, fingerprint: str, before: int) -> Snapshot | None:
+        """The newest of an earlier round that is whole; None: there is none that can be read."""
+        try:
+            return self._checkpoints.newest(fingerprint, before=before)
+        except OSError as error:
+            if disk.is_full(error):
+                raise
+            log.warning("older checkpoints cannot be read: %s", error)
+            return None
+
+    def prune(self) -> None:
+        """What cannot be deleted now goes with the next prune, or with the experiment."""
+        try:
+            self._checkpoints.prune()
+        except OSError as error:
+            log.warning("old checkpoints could not be deleted: %s", error)
