@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlmodel import Session
 
 from app import disk
@@ -20,8 +20,15 @@ Result = TypeVar("Result")
 
 
 def passes(error: DBAPIError) -> bool:
-    """Waiting helps: the database is locked, restarting, or the connection was cut."""
-    return error.connection_invalidated or any(sign in str(error.orig).lower() for sign in SIGNS)
+    """Waiting helps: the database is locked, restarting, out of reach, or the connection was cut."""
+    if error.connection_invalidated or _never_arrived(error):
+        return True
+    return any(sign in str(error.orig).lower() for sign in SIGNS)
+
+
+def _never_arrived(error: DBAPIError) -> bool:
+    """PostgreSQL gives every error of its own a code; psycopg's have none: no such host, no answer, a cut."""
+    return isinstance(error, OperationalError) and getattr(error.orig, "sqlstate", "") is None
 
 
 def patiently(step: Callable[[], Result], helps: Callable[[DBAPIError], bool] = passes) -> Result:
