@@ -24,6 +24,8 @@ def shortage(settings: Settings) -> str | None:
     storage = Storage(settings.storage).local(CHECKPOINTS)
     for folder in (settings.home, *(() if storage is None else (storage,))):
         there = next(path for path in (folder, *folder.parents) if path.exists())
+        if folder == settings.home and not os.access(there, os.W_OK):
+            return f"{there} cannot be written"
         usage = shutil.disk_usage(there)
         fixed = settings.disk_low_mb * MEGABYTE
         needed = max(fixed, min(usage.total * settings.disk_low_percent / 100, LARGEST_RESERVE * fixed))

@@ -144,18 +144,31 @@ class Job:
         """Ends with the experiment finished, failed, diverged, cancelled, given back, or taken by another worker."""
         watcher = threading.Thread(target=self._watch, name="heartbeat", daemon=True)
         previous = self._catch_sigterm()
-        self._pulse.start()
-        watcher.start()
         try:
             with self._lines:
-                self._run()
+                if self._starts(watcher):
+                    self._run()
         finally:
             self._done.set()
-            watcher.join(timeout=10)
+            if watcher.is_alive():
+                watcher.join(timeout=10)
             self._pulse.stop()
             self._keep_log()
             if previous is not None:
                 signal.signal(signal.SIGTERM, previous)
+
+    def _starts(self, watcher: threading.Thread) -> bool:
+        """Show that it lives and keep the lease; False: that cannot be done here, and the experiment is not to pay."""
+        try:
+            self._pulse.start()
+            watcher.start()
+        except (OSError, RuntimeError) as error:  # nowhere to write; no more threads
+            if disk.is_full(error):
+                self._wait_for_room(error)
+            else:
+                self._give_back(f"{type(error).__name__}: {error}")
+            return False
+        return True
 
     def _run(self) -> None:
         try:

@@ -49,9 +49,14 @@ class Pulse:
         self._holding = Holding(self._holding.pid, self._holding.experiment, self._holding.fence, rounds, device_memory)
 
     def stop(self) -> None:
+        """Also where it could not start."""
         self._stop.set()
-        self._thread.join(timeout=5)
-        self._path.unlink(missing_ok=True)
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:  # a dead process's file is removed by the watchdog
+            log.debug("the pulse stays: %s", error)
 
     def _beat(self) -> None:
         written = self._holding

@@ -30,6 +30,7 @@ from tests.workers import failpoints
 from tests.workers.processes import stored, undisturbed
 from workers.drain import Drain
 from workers.job import Job, Leaving, run_due, run_next, threads_of_a_slot
+from workers.pulse import Pulse
 
 LONG = {"rounds": 5000}
 
@@ -380,6 +381,38 @@ def test_a_full_disk_pauses_the_experiment_and_keeps_its_last_good_round(
     assert Ballast(settings).path.stat().st_size == BALLAST_BYTES
     run_next(settings, "worker-2")
     assert stored(sqlite_database, key) == undisturbed(rounds=6)
+
+
+def test_a_pulse_that_finds_no_room_pauses_the_experiment(
+    quick: Settings, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = submit(sqlite_database)
+    monkeypatch.setattr(Pulse, "_write", raising(OSError(errno.ENOSPC, "No space left on device")))
+    run_next(quick, "worker-1")
+    row = look(sqlite_database, key)
+    assert (row.state, row.owner, row.lease, row.deaths) == (State.PAUSED, None, None, 0)
+    assert (row.hold or "").startswith("disk full")
+
+
+def test_a_job_that_cannot_show_its_pulse_gives_the_experiment_back(quick: Settings, sqlite_database: Database) -> None:
+    key = submit(sqlite_database)
+    (quick.home / "pulse").write_text("a file where the folder should be")
+    run_next(quick, "worker-1")
+    row = look(sqlite_database, key)
+    assert (row.state, row.owner, row.lease, row.deaths) == (State.QUEUED, None, None, 0)
+    (quick.home / "pulse").unlink()
+    assert run_next(quick, "worker-1") == key
+    assert state(sqlite_database, key) is State.FINISHED
+
+
+def test_where_nothing_can_be_written_no_work_is_taken(
+    quick: Settings, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = submit(sqlite_database)
+    monkeypatch.setattr("os.access", lambda *_, **__: False)  # root may write into a folder whatever its mode is
+    assert run_next(quick, "worker-1") is None
+    assert "cannot be written" in (shortage(quick) or "")
+    assert look(sqlite_database, key).attempts == 0
 
 
 def test_with_too_little_room_no_work_is_taken(quick: Settings, sqlite_database: Database) -> None:
