@@ -13,6 +13,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 SOCKET_PATH_LIMIT = 100
 """A Unix socket's path may hold 107 bytes on Linux; stay below on every system."""
 
+LEASE_HEARTBEATS = 3
+"""So many heartbeats a worker may miss before others count it as dead."""
+
 
 class Settings(BaseSettings):
     """Read from the environment: FEDARENA_HOME, FEDARENA_PORT and so on."""
@@ -43,8 +46,12 @@ class Settings(BaseSettings):
         "auto", description="Train clients of one architecture as one stacked network; auto: on a GPU only"
     )
     threads: int = Field(0, ge=0, le=1024, description="Torch threads of one experiment; 0: the slots share the cores")
-    lease_seconds: float = Field(60.0, gt=0, le=86_400, description="A worker silent for so long counts as dead")
-    heartbeat_seconds: float = Field(15.0, gt=0, le=3600, description="Time between two renewals of the lease")
+    lease_seconds: float = Field(
+        60.0, gt=0, le=86_400, description="A worker silent for so long counts as dead; the same on all hosts"
+    )
+    heartbeat_seconds: float = Field(
+        15.0, gt=0, le=3600, description="Time between two renewals of the lease; at most a third of it"
+    )
     grace_seconds: float = Field(
         30.0, ge=0, le=86_400, description="Time in which a stopping worker may finish its round"
     )
@@ -81,6 +88,15 @@ class Settings(BaseSettings):
             raise ValueError("FEDARENA_WEBHOOKS=true needs a FEDARENA_WEBHOOK_SECRET of at least 16 characters")
         return self
 
+    @model_validator(mode="after")
+    def _lease_outlives_heartbeats(self) -> Self:
+        if self.lease_seconds < LEASE_HEARTBEATS * self.heartbeat_seconds:
+            raise ValueError(
+                f"FEDARENA_LEASE_SECONDS must be at least {LEASE_HEARTBEATS} times FEDARENA_HEARTBEAT_SECONDS, else a "
+                f"worker that lives loses its experiment, but got {self.lease_seconds:g} and {self.heartbeat_seconds:g}"
+            )
+        return self
+
     @property
     def compute(self) -> dict[str, Any]:
         """How an experiment is computed here: the options of engine.run.Run."""
@@ -104,7 +120,7 @@ class Settings(BaseSettings):
     @property
     def silent_seconds(self) -> float:
         """A worker that was not seen for so long does not count: it missed three heartbeats."""
-        return 3 * self.heartbeat_seconds
+        return LEASE_HEARTBEATS * self.heartbeat_seconds
 
     @property
     def database(self) -> str:

@@ -24,7 +24,9 @@ def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_child_process_sees_the_same_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    original = Settings(home=tmp_path, lease_seconds=2, starter=False, device="cuda:1", data=tmp_path / "sets")
+    original = Settings(
+        home=tmp_path, lease_seconds=2, heartbeat_seconds=0.5, starter=False, device="cuda:1", data=tmp_path / "sets"
+    )
     for name, value in original.environment().items():
         monkeypatch.setenv(name, value)
     assert Settings() == original
@@ -60,3 +62,9 @@ def test_a_home_with_a_long_path_gets_its_socket_elsewhere(tmp_path: Path) -> No
 def test_a_setting_out_of_bounds_is_refused(name: str, value: object) -> None:
     with pytest.raises(ValidationError):
         Settings.model_validate({name: value})
+
+
+def test_a_lease_shorter_than_three_heartbeats_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"LEASE_SECONDS must be at least 3 times .* but got 10 and 15"):
+        Settings(lease_seconds=10, heartbeat_seconds=15)
+    assert Settings(lease_seconds=45, heartbeat_seconds=15).lease_seconds == 45

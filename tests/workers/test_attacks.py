@@ -288,7 +288,14 @@ def test_a_disk_that_fills_up_pauses_the_experiment_and_room_lets_it_go_on(
     dice = random.Random(times)
     with small_disk(24) as home:
         settings = Settings(
-            home=home, starter=False, threads=1, checkpoint_every=1, disk_low_mb=0, disk_low_percent=0, lease_seconds=5
+            home=home,
+            starter=False,
+            threads=1,
+            checkpoint_every=1,
+            disk_low_mb=0,
+            disk_low_percent=0,
+            lease_seconds=5,
+            heartbeat_seconds=1,
         )
         settings.prepare_home()
         database = Database(settings.database)
