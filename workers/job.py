@@ -135,6 +135,7 @@ class Job:
         self._drain = Drain(settings, claim.owner)
         self._pulse = Pulse(settings, claim.owner, claim.experiment, claim.fence)
         self._lines = LogLines()
+        self._rounds = 0  # handed in by this job, not those of its predecessors
         self._lost = False
         self._cancelled = False
         self._leaving: tuple[Leaving, float] | None = None  # why, and until when the round may end
@@ -273,7 +274,8 @@ class Job:
         verdict = self._write(
             lambda session: rounds.commit_round(session, self._claim, record, self._settings.lease_seconds, checkpoint)
         )
-        self._pulse.note(rounds=record.round, device_memory=_device_memory())
+        self._rounds += 1
+        self._pulse.note(rounds=self._rounds, device_memory=_device_memory())
         if not verdict.goes_on():
             level = logging.WARNING if verdict in {Verdict.DIFFERENT, Verdict.LOST} else logging.INFO
             log.log(level, "experiment %s: %s at round %d", self._claim.experiment, verdict.value, record.round)

@@ -27,7 +27,7 @@ from workers.device import DeviceTrouble, DeviceUnusable, require_device
 from workers.drain import Drain
 from workers.job import SLOTS_VARIABLE
 from workers.patience import patiently, write
-from workers.watchdog import Watchdog, is_alive, sweep_pulses
+from workers.watchdog import Pace, Watchdog, is_alive, sweep_pulses
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Presence:
         self._database = Database(settings.database, checkpoints=False)
         self._watchdog = Watchdog(settings, self.name)
         self._trouble = DeviceTrouble(settings, self.name)
-        self._counted: tuple[float, int] = (time.monotonic(), 0)
+        self._pace = Pace(time.monotonic())
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="presence", daemon=True)
 
@@ -120,8 +120,6 @@ class Presence:
     def report(self) -> dict[str, Any]:
         """What the dashboard shows of this worker."""
         held = self._watchdog.holdings()
-        (before, rounds), now = self._counted, (time.monotonic(), self._watchdog.rounds())
-        self._counted = now
         on_device = next((holding.device_memory for holding in held if holding.device_memory), None)
         here = machine.memory()
         return {
@@ -130,7 +128,7 @@ class Presence:
             "device_memory_free": on_device and on_device[0],
             "device_memory_total": on_device and on_device[1],
             "experiments": sorted(holding.experiment for holding in held),
-            "rounds_per_minute": round(60 * (now[1] - rounds) / max(1e-3, now[0] - before), 1),
+            "rounds_per_minute": round(self._pace.after(time.monotonic(), self._watchdog.rounds()), 2),
             "shortage": self._trouble.reason() or disk.shortage(self._settings),
             "versions": machine.versions(),
         }

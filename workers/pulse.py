@@ -22,7 +22,7 @@ class Holding:
     pid: int
     experiment: str
     fence: int
-    rounds: int = 0
+    rounds: int = 0  # handed in under this claim
     device_memory: tuple[int, int] | None = None  # bytes free and total
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 from app.config import Settings
@@ -19,6 +20,8 @@ TICKS = 20
 slept, the watchdog slept too."""
 TERMINATE_SECONDS, KILL_SECONDS = 60.0, 90.0
 """A cancel that was not obeyed: first a signal that asks, then one that does not."""
+PACE_SECONDS = 600.0
+"""Rounds a minute are averaged over so long."""
 
 
 class Watchdog:
@@ -123,6 +126,21 @@ class Watchdog:
 def main_pulse(settings: Settings, pid: int) -> Path:
     """Touched by the worker's main process, for the one who started it."""
     return settings.home / "pulse" / f"main-{pid}"
+
+
+class Pace:
+    """Rounds a minute over the last while: one heartbeat is shorter than most rounds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._counts: deque[tuple[float, int]] = deque([(seconds, 0)])
+
+    def after(self, seconds: float, rounds: int) -> float:
+        """At this moment so many rounds are complete in all."""
+        self._counts.append((seconds, rounds))
+        while len(self._counts) > 2 and self._counts[1][0] <= seconds - PACE_SECONDS:
+            self._counts.popleft()
+        then, before = self._counts[0]
+        return 60 * (rounds - before) / max(1.0, seconds - then)
 
 
 class Stillness:

@@ -204,6 +204,17 @@ def test_a_worker_goes_on_after_the_checkpoint_of_another_one(
     assert stored(sqlite_database, key) == undisturbed(rounds=MANY)
 
 
+def test_a_job_that_goes_on_counts_only_its_own_rounds(
+    quick: Settings, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = drained_after_some_rounds(quick, sqlite_database, rounds=MANY)
+    before = look(sqlite_database, key).next_round
+    counted: list[int] = []
+    monkeypatch.setattr(Pulse, "note", lambda _, *, rounds, **__: counted.append(rounds))
+    run_next(quick, "second")
+    assert counted == list(range(1, MANY + 2 - before))
+
+
 def test_a_damaged_checkpoint_costs_time_but_no_different_number(quick: Settings, sqlite_database: Database) -> None:
     key = drained_after_some_rounds(quick, sqlite_database, rounds=MANY)
     named = look(sqlite_database, key).checkpoint

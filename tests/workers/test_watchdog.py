@@ -18,7 +18,7 @@ from app.store.states import State
 from tests.services import ROOT, claim, environment, http, look, serving, spec_with, state, submit, wait_until
 from workers import machine, watchdog
 from workers.pulse import Holding, Pulse, read_pulses
-from workers.watchdog import Stillness, Watchdog, is_alive
+from workers.watchdog import PACE_SECONDS, Pace, Stillness, Watchdog, is_alive
 
 CHILD = """
 import os, signal, sys, time
@@ -103,6 +103,16 @@ def test_a_child_that_beats_is_left_alone(quick: Settings, home: Path) -> None:
     assert dog.rounds() == 7
     pulse.stop()
     assert dog.holdings() == []
+
+
+def test_the_pace_of_a_worker_is_that_of_the_last_minutes() -> None:
+    pace = Pace(0)
+    assert pace.after(15, 0) == 0
+    assert pace.after(120, 1) == 0.5, "a slow round counts beyond the heartbeat in which it ended"
+    assert [pace.after(120 + 60 * minute, 1 + minute) for minute in range(1, 30)][-1] == 1, (
+        "the slow start is forgotten"
+    )
+    assert pace.after(120 + 60 * 29 + PACE_SECONDS, 30) == 0, "nothing for so long"
 
 
 def test_a_dead_childs_claim_is_given_up_at_once(quick: Settings, sqlite_database: Database) -> None:
