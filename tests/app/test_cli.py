@@ -280,3 +280,12 @@ def test_a_worker_on_a_device_that_is_not_there_is_refused() -> None:
     found = call("worker", "--device", "cuda:99")
     assert found.exit_code == BAD_INPUT
     assert "cuda:99 cannot be used" in found.stderr
+
+
+def test_settings_that_contradict_each_other_are_named_and_no_other_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDARENA_LEASE_SECONDS", "10")
+    monkeypatch.setenv("FEDARENA_DATABASE_URL", "postgresql+psycopg://fedarena:very-secret@db/fedarena")
+    found = call("worker")
+    assert found.exit_code == BAD_INPUT
+    assert found.stderr.startswith("FEDARENA_LEASE_SECONDS must be at least 3 times FEDARENA_HEARTBEAT_SECONDS")
+    assert "very-secret" not in found.stderr
