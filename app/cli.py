@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import re
 import sys
 from collections.abc import Iterable
@@ -55,7 +54,8 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; only this machine's own is accepted")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port; the next free one if taken")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Experiments at once on each device; default: a core each")
+        int | None,
+        typer.Option(min=1, max=256, help="Experiments at once on each device; default: a core each, if memory allows"),
     ] = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the dashboard; workers run elsewhere")] = False,
 ) -> None:
@@ -144,6 +144,7 @@ def run(
     from engine.journal import Journal, OtherExperiment
     from engine.run import Diverged, Run
     from engine.spec import SpecError
+    from workers import machine
 
     try:
         shelf = _shelf(weights or [])
@@ -154,7 +155,7 @@ def run(
     code = OK
     options: dict[str, Any] = {
         "data_root": settings.data_root,
-        "threads": settings.threads or os.cpu_count() or 1,
+        "threads": settings.threads or machine.cores(),
         **settings.compute,
         "weights": shelf.__getitem__,
     }

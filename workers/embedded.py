@@ -17,7 +17,7 @@ from typing import IO
 
 from app.config import Settings
 from workers import machine
-from workers.fleet import LOOK_SECONDS, WorkerProcess, dies_with_parent
+from workers.fleet import LOOK_SECONDS, WorkerProcess, dies_with_parent, fleet
 
 log = logging.getLogger(__name__)
 
@@ -193,9 +193,8 @@ class Supervisor:
         if not self.settings.broker_url:
             self.settings = self.settings.model_copy(update={"broker_url": self._start_broker()})
             self.settings.broker_file.write_text(self.settings.broker_url)
-        for device in machine.devices(self.settings.device) if self._with_worker else ():
-            settings = self.settings.model_copy(update={"device": device})
-            worker = WorkerProcess(settings, self._slots or machine.slots_for(device))
+        devices = machine.devices(self.settings.device) if self._with_worker else []
+        for worker in fleet(self.settings, [(device, self._slots or machine.slots_for(device)) for device in devices]):
             self._workers.append(worker)
             worker.start()
         self._monitor.start()

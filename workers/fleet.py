@@ -13,7 +13,8 @@ from pathlib import Path
 from types import FrameType
 
 from app.config import Settings
-from workers.job import SLOTS_VARIABLE
+from workers import machine
+from workers.job import CORES_VARIABLE, SLOTS_VARIABLE
 from workers.watchdog import Stillness, main_pulse
 
 log = logging.getLogger(__name__)
@@ -49,16 +50,18 @@ def ask_for_sigterm() -> None:
 class WorkerProcess:
     """One worker in a process group of its own. Its methods belong to the thread that started it, `ask` to anybody."""
 
-    def __init__(self, settings: Settings, slots: int) -> None:
+    def __init__(self, settings: Settings, slots: int, cores: int) -> None:
         self._settings = settings
         self._slots = slots
+        self.cores = cores
         self._process: subprocess.Popen[bytes] | None = None
         self._started = self._backoff = self._start_at = 0.0
         self._asked_pid = 0
         self._stillness: Stillness | None = None
 
     def start(self) -> None:
-        environment = {**os.environ, **self._settings.environment(), SLOTS_VARIABLE: str(self._slots)}
+        shares = {SLOTS_VARIABLE: str(self._slots), CORES_VARIABLE: str(self.cores)}
+        environment = {**os.environ, **self._settings.environment(), **shares}
         root = str(Path(__file__).parent.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
@@ -121,9 +124,18 @@ class WorkerProcess:
         main_pulse(self._settings, self._process.pid).unlink(missing_ok=True)
 
 
+def fleet(settings: Settings, places: Sequence[tuple[str, int]]) -> list[WorkerProcess]:
+    """A worker for each device and its slots, not started yet. They divide the cores of the machine by their slots."""
+    cores, slots_of_all = machine.cores(), sum(slots for _, slots in places)
+    return [
+        WorkerProcess(settings.model_copy(update={"device": device}), slots, max(1, cores * slots // slots_of_all))
+        for device, slots in places
+    ]
+
+
 def work_on(settings: Settings, places: Sequence[tuple[str, int]]) -> int:
     """A worker for each device and its slots, until SIGTERM or Ctrl-C; returns the exit code."""
-    workers = [WorkerProcess(settings.model_copy(update={"device": device}), slots) for device, slots in places]
+    workers = fleet(settings, places)
     stopping = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:

@@ -23,6 +23,7 @@ from app.store.database import Database
 from app.store.experiments import Claim
 from app.store.rounds import Verdict
 from app.store.states import State
+from workers import machine
 from workers.artifacts import make_wanted, order_artifacts, weights_finder
 from workers.device import DeviceTrouble, why_unusable
 from workers.drain import Drain
@@ -42,6 +43,8 @@ NO_MEMORY = ("out of memory", "outofmemory", "allocate memory", "not enough memo
 """How CUDA, torch's allocator for the CPU and C++ say it."""
 SLOTS_VARIABLE = "FEDARENA_WORKER_SLOTS"
 """Set by the worker for its children: how many of them share the cores."""
+CORES_VARIABLE = "FEDARENA_WORKER_CORES"
+"""Set where several workers share a machine: how many cores are this one's. Unset: all."""
 
 Result = TypeVar("Result")
 
@@ -410,7 +413,8 @@ def threads_of_a_slot(settings: Settings, busy: int | None = None) -> int:
         return settings.threads
     slots = int(os.environ.get(SLOTS_VARIABLE, "1"))
     sharing = slots if busy is None else min(slots, busy)
-    return max(1, (os.cpu_count() or 1) // max(1, sharing))
+    cores = int(os.environ.get(CORES_VARIABLE, "0")) or machine.cores()
+    return max(1, cores // max(1, sharing))
 
 
 def _device_memory() -> tuple[int, int] | None:

@@ -1,5 +1,6 @@
 """What a worker knows of its machine: which one it is, cores, memory, devices, versions."""
 
+import math
 import os
 import platform
 import socket
@@ -13,6 +14,9 @@ BYTES_AN_EXPERIMENT = 4 << 30
 """Device memory set aside for one experiment when slots are chosen by themselves. An estimate: what one needs depends
 on its models and batches, and an experiment that does not fit fails alone, with advice."""
 MOST_DEVICE_SLOTS = 8
+RAM_AN_EXPERIMENT = 2 << 30
+"""The same of the machine's memory, for experiments on the CPU. Cores without a slot of their own are not idle: the
+slots there are have more threads."""
 
 
 def identity() -> str:
@@ -26,6 +30,24 @@ def identity() -> str:
     except OSError:
         parts.append("")
     return " ".join(parts)[:200]
+
+
+def cores() -> int:
+    """How many this process may use: under taskset, in a container or with a quota fewer than the machine has."""
+    if not hasattr(os, "sched_getaffinity"):  # macOS
+        return os.cpu_count() or 1
+    group = next((line[3:] for line in _read("/proc/self/cgroup").splitlines() if line.startswith("0::")), "")
+    return max(1, min(len(os.sched_getaffinity(0)), quota_of(Path("/sys/fs/cgroup") / group.lstrip("/"))))
+
+
+def quota_of(group: Path) -> int:
+    """Cores that Linux lets a control group use, by the strictest of those it lies in; begun ones count whole."""
+    strictest = math.inf
+    for folder in (group, *group.parents):
+        quota, _, period = _read(str(folder / "cpu.max")).partition(" ")
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            strictest = min(strictest, int(quota) / int(period))
+    return sys.maxsize if strictest == math.inf else math.ceil(strictest)
 
 
 def memory() -> tuple[int, int] | None:
@@ -57,9 +79,10 @@ def devices(wanted: str) -> list[str]:
 
 
 def slots_for(device: str) -> int:
-    """How many experiments a device takes at once: a core each, or what fits into the free device memory."""
+    """How many experiments a device takes at once: a core each, as far as they fit into the free memory."""
     if device == "cpu":
-        return os.cpu_count() or 1
+        here = memory()
+        return cores() if here is None else max(1, min(cores(), here[0] // RAM_AN_EXPERIMENT))
     free = _ask_torch(f"torch.cuda.mem_get_info({device!r})[0]")
     return max(1, min(MOST_DEVICE_SLOTS, free // BYTES_AN_EXPERIMENT))
 

@@ -28,6 +28,7 @@ from engine.spec import ExperimentSpec
 from tests.services import claim, look, spec_with, state, submit, wait_until
 from tests.workers import failpoints
 from tests.workers.processes import stored, undisturbed
+from workers import machine
 from workers.drain import Drain
 from workers.job import Job, Leaving, run_due, run_next, threads_of_a_slot
 from workers.pulse import Pulse
@@ -444,18 +445,27 @@ def test_one_process_runs_several_experiments_until_one_fails(quick: Settings, s
 def test_a_lone_experiment_has_all_cores_and_several_share_them(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr(machine, "cores", lambda: 8)
     monkeypatch.setenv("FEDARENA_WORKER_SLOTS", "8")
     assert [threads_of_a_slot(settings, busy) for busy in (1, 2, 3, 8, 200)] == [8, 4, 2, 1, 1]
 
 
 def test_the_cores_are_shared_by_the_slots(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr(machine, "cores", lambda: 8)
     monkeypatch.setenv("FEDARENA_WORKER_SLOTS", "4")
     assert threads_of_a_slot(settings) == 2
     assert threads_of_a_slot(settings.model_copy(update={"threads": 3})) == 3
     monkeypatch.setenv("FEDARENA_WORKER_SLOTS", "20")
     assert threads_of_a_slot(settings) == 1
+
+
+def test_a_worker_beside_others_shares_out_its_own_cores_only(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 8)
+    monkeypatch.setenv("FEDARENA_WORKER_SLOTS", "2")
+    monkeypatch.setenv("FEDARENA_WORKER_CORES", "4")
+    assert [threads_of_a_slot(settings, busy) for busy in (1, 2)] == [4, 2]
 
 
 @pytest.mark.parametrize(("grace_seconds", "dropped"), [(60.0, False), (0.0, True)])

@@ -17,6 +17,7 @@ from app.store.database import Database
 from app.store.states import State
 from tests.services import ROOT, claim, environment, http, look, serving, spec_with, state, submit, wait_until
 from workers import machine, watchdog
+from workers.fleet import fleet
 from workers.pulse import Holding, Pulse, read_pulses
 from workers.watchdog import PACE_SECONDS, Pace, Stillness, Watchdog, is_alive
 
@@ -206,8 +207,41 @@ def test_a_device_is_named_once(wanted: str, found: list[str]) -> None:
     assert machine.devices(wanted) == found
 
 
-def test_slots_chosen_by_themselves_are_the_cores_or_what_fits_into_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert machine.slots_for("cpu") == os.cpu_count()
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to a core")
+def test_only_the_cores_that_the_process_may_use_are_counted() -> None:
+    bound = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})"
+    ask = [sys.executable, "-c", f"{bound}; from workers import machine; print(machine.cores())"]
+    assert subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "cores"),
+    [("max 100000", "200000 100000", 2), ("150000 100000", "max 100000", 2), ("50000 100000", "400000 100000", 1)],
+)
+def test_the_strictest_quota_of_the_groups_around_a_process_counts(
+    tmp_path: Path, outer: str, inner: str, cores: int
+) -> None:
+    group = tmp_path / "slice" / "service"
+    group.mkdir(parents=True)
+    assert machine.quota_of(group) == sys.maxsize, "none"
+    (group.parent / "cpu.max").write_text(f"{outer}\n")
+    (group / "cpu.max").write_text(f"{inner}\n")
+    assert machine.quota_of(group) == cores
+
+
+def test_the_workers_of_a_machine_divide_its_cores_by_their_slots(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 16)
+    assert [worker.cores for worker in fleet(settings, [("cuda:0", 6), ("cuda:1", 2)])] == [12, 4]
+    assert [worker.cores for worker in fleet(settings, [("cuda:0", 40), ("cpu", 1)])] == [15, 1], "at least one"
+
+
+def test_slots_chosen_by_themselves_are_the_cores_or_what_fits_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 8)
+    for free, slots in ((1 << 30, 1), (9 << 30, 4), (80 << 30, 8)):
+        monkeypatch.setattr(machine, "memory", lambda free=free: (free, 100 << 30))
+        assert machine.slots_for("cpu") == slots
     for free, slots in ((0, 1), (3 << 30, 1), (9 << 30, 2), (80 << 30, 8)):
         monkeypatch.setattr(machine, "_ask_torch", lambda _, free=free: free)
         assert machine.slots_for("cuda:0") == slots
