@@ -622,9 +622,8 @@ def _settings(**changes: Any) -> Settings:
         return Settings(**{key: value for key, value in changes.items() if value is not None})
     except ValidationError as error:
         for item in error.errors():
-            if not item[
-                "loc"
-            ]:  # a rule between settings: its message names them, and the input is all of them, secrets too
+            if not item["loc"]:
+                # a rule between settings: its message names them, and the input is all of them, secrets too
                 err.print(escape(item["msg"].removeprefix("Value error, ")), highlight=False, soft_wrap=True)
                 continue
             name = "FEDARENA_" + ".".join(map(str, item["loc"])).upper()
