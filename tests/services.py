@@ -238,7 +238,8 @@ def postgres_store(postgres_server: str) -> Iterator[str]:
         yield url
 
 
-def _empty(url: str) -> None:
+def empty(url: str) -> None:
+    """Leave nothing but the tables."""
     store = Database(url)
     with store.write() as session:
         session.execute(text(f"TRUNCATE {', '.join(sorted(set(SQLModel.metadata.tables) - {'counter'}))}"))
@@ -263,7 +264,7 @@ def database_url(request: pytest.FixtureRequest, home: Path) -> Iterator[str]:
         yield f"sqlite:///{home / 'fedarena.db'}"
         return
     url = request.getfixturevalue("postgres_store")
-    _empty(url)
+    empty(url)
     yield url
 
 

@@ -218,22 +218,41 @@ def standings(session: Session, sweeps: Sequence[Sweep]) -> dict[str, list[Stand
     return answer
 
 
+def _lock(session: Session, sweep: Sweep) -> set[str]:
+    """Lock the sweep and all experiments in its slots until the commit; returns their ids.
+
+    Every row before the first change: a change takes a number from the counter, and whoever then waits for a row
+    may wait for a worker that waits for the counter. In the order of ids, so that two sweeps cannot wait for each
+    other, and the sweep first, so that two requests about it come one after the other.
+    """
+    session.execute(select(col(Sweep.id)).where(col(Sweep.id) == sweep.id).with_for_update())
+    ids = sorted(slot.experiment.id for slot in slots(session, sweep))
+    for start in range(0, len(ids), CHUNK):
+        query = select(Experiment).where(col(Experiment.id).in_(ids[start : start + CHUNK]))
+        ordered = query.order_by(col(Experiment.id)).with_for_update()
+        session.scalars(ordered.execution_options(populate_existing=True)).all()
+    return set(ids)
+
+
 def for_each(session: Session, sweep: Sweep, change: Callable[[Session, str], object]) -> int:
     """Do the same with all its own experiments that have not ended; reused ones are somebody else's."""
+    locked = _lock(session, sweep)
     changed = 0
     for slot in slots(session, sweep):
-        if not slot.own or slot.experiment.state.is_finished():
+        row = slot.experiment
+        if not slot.own or row.id not in locked or row.state.is_finished():
             continue
         try:
-            change(session, slot.experiment.id)
+            change(session, row.id)
         except AlreadyFinished:
-            continue  # it ended while we looked
+            continue  # it is being cancelled
         changed += 1
     return changed
 
 
 def retry(session: Session, sweep: Sweep, cell: int | None = None) -> list[str]:
     """New experiments in the place of those, of all or of one cell, that failed, diverged or were cancelled."""
+    _lock(session, sweep)
     again = [
         slot
         for slot in slots(session, sweep)

@@ -1,10 +1,14 @@
 """Sweeps in the store: all experiments or none, what is reused, and who stands where after a retry."""
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import text
+from sqlmodel import Session
 
-from app.store import deliveries, experiments, rounds, sweeps
+from app.store import deliveries, experiments, rounds, steering, sweeps
 from app.store.database import Database
 from app.store.plan import Plan
 from app.store.states import State
@@ -12,7 +16,7 @@ from app.store.sweep_views import SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
 from app.store.tables import Sweep
 from engine.spec import ExperimentSpec
-from tests.services import claim, record, spec_with, state, submit
+from tests.services import claim, empty, record, spec_with, state, submit, wait_until
 
 CELLS = [{"rounds": 1}, {"rounds": 2}]
 SEEDS = (7, 8)
@@ -187,6 +191,74 @@ def test_cancelling_a_sweep_spares_what_it_only_reuses(database: Database) -> No
         assert sweeps.for_each(session, found(session, key), experiments.cancel) == 3
     assert look(database, key).counts == {"queued": 1, "cancelled": 3}
     assert state(database, old) is State.QUEUED
+
+
+@pytest.fixture
+def postgres(postgres_store: str) -> Iterator[Database]:
+    """An empty PostgreSQL, where two transactions may write at once."""
+    empty(postgres_store)
+    store = Database(postgres_store)
+    yield store
+    store.close()
+
+
+def meanwhile(pool: ThreadPoolExecutor, database: Database, key: str, change: Callable[[Session, Sweep], Any]) -> Any:
+    """Ask something of the sweep in a transaction of its own; returns once it waits for somebody else's lock."""
+
+    def ask() -> Any:
+        with database.write() as session:
+            return change(session, found(session, key))
+
+    asked: Future[Any] = pool.submit(ask)
+    waits = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+
+    def waiting() -> bool:
+        with database.read() as session:
+            return asked.done() or session.execute(waits).scalar_one() > 0
+
+    wait_until(waiting, what="the wait for a lock")
+    return asked
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("change", [experiments.cancel, steering.pause, steering.resume])
+def test_a_round_is_committed_while_its_sweep_is_steered(postgres: Database, change: Callable[..., Any]) -> None:
+    key = make(postgres)
+    claim(postgres)
+    held = claim(postgres)
+    assert held is not None
+    with ThreadPoolExecutor(1) as pool:
+        with postgres.write() as session:
+            assert experiments.held(session, held) is not None
+            steered = meanwhile(pool, postgres, key, lambda s, sweep: sweeps.for_each(s, sweep, change))
+            assert rounds.commit_round(session, held, record(0), 60) is rounds.Verdict.STORED
+        assert steered.result() == 4
+
+
+@pytest.mark.postgres
+def test_two_retries_at_once_make_one_new_experiment_for_each_failed_one(postgres: Database) -> None:
+    key = make(postgres)
+    fail_one(postgres)
+    fail_one(postgres)
+    with ThreadPoolExecutor(1) as pool:
+        with postgres.write() as session:
+            first = sweeps.retry(session, found(session, key))
+            second = meanwhile(pool, postgres, key, sweeps.retry)
+        assert (len(first), second.result()) == (2, [])
+    assert look(postgres, key).counts == {"queued": 4}
+
+
+@pytest.mark.postgres
+def test_a_retry_of_one_experiment_counts_for_a_retry_of_its_sweep(postgres: Database) -> None:
+    key = make(postgres)
+    failed = fail_one(postgres)
+    with ThreadPoolExecutor(1) as pool:
+        with postgres.write() as session:
+            assert steering.retry(session, failed) is not None
+            whole = meanwhile(pool, postgres, key, sweeps.retry)
+        assert whole.result() == []
 
 
 def test_only_an_ended_sweep_can_be_deleted(database: Database) -> None:
