@@ -26,6 +26,7 @@ from app.store import experiments
 from app.store.database import Database
 from app.store.experiments import Claim
 from app.store.migrate import migrate
+from app.store.plan import Plan
 from app.store.states import State
 from app.store.tables import Experiment
 from engine.records import RoundRecord
@@ -74,11 +75,11 @@ def record(number: int, accuracy: float | None = 0.5, **changes: Any) -> RoundRe
     return RoundRecord(**(values | changes))
 
 
-def submit(database: Database, **changes: Any) -> str:
+def submit(database: Database, plan: Plan | None = None, **changes: Any) -> str:
     """Store a spec without the web."""
     spec = ExperimentSpec.parse(spec_with(**changes))
     with database.write() as session:
-        return experiments.submit(session, spec.canonical(), spec.fingerprint()).id
+        return experiments.submit(session, spec.canonical(), spec.fingerprint(), plan).id
 
 
 def claim(database: Database, owner: str = "worker-1", lease_seconds: float = 60) -> Claim | None:

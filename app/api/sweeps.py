@@ -17,12 +17,13 @@ from app.api.sweep_cost import CostView, cost_of, rehearsed_prices
 from app.errors import Errors, Refusal, not_found
 from app.security import YAML_TYPES
 from app.store import estimates, experiments, idempotency, rounds, sequence, steering, sweeps, workers
+from app.store.plan import Plan
 from app.store.states import State
 from app.store.sweep_views import SweepSummary, SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
 from app.store.tables import Sweep
 from app.sweep_table import FORMATS, make_table
-from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan
+from app.sweeps import MOST_EXPERIMENTS, Point, SweepPlan, SweepSpec, label, make_plan
 from engine.records import RoundRecord, cost_to_target
 
 router = APIRouter(tags=["sweeps"])
@@ -133,11 +134,7 @@ def _check(use: Services, sweep: SweepSpec, rehearse: bool) -> SweepCheck:
     reasons = Counter((label(plan.cells[point.cell]), point.reason) for point in plan.points if point.reason)
     runnable = [point for point in plan.points if point.reason is None]
     with use.database.read() as session:
-        known = (
-            sweeps.reusable(session, [p.fingerprint for p in runnable], sweep.queue_plan.columns()["stop"])
-            if sweep.reuse
-            else {}
-        )
+        known = sweeps.reusable(session, [p.fingerprint for p in runnable], sweep.queue_plan) if sweep.reuse else {}
         fresh = [point.spec for point in runnable if point.fingerprint not in known]
         measured = estimates.measure(session, {s.algorithm.name for s in fresh}, {s.dataset.name for s in fresh})
         slots = workers.live_slots(session, use.settings.silent_seconds)
@@ -198,7 +195,7 @@ def _submit(use: Services, sweep: SweepSpec, key: str | None, digest: str) -> tu
     if sweep.webhook is not None and (problem := webhooks.refuse(sweep.webhook.url, use.settings)) is not None:
         raise Refusal(422, problem, field="webhook.url", value=sweep.webhook.url)
     plan = make_plan(sweep, use.settings.data_root, weights_of(use)).or_raise()
-    runs = [NewRun(p.cell, p.seed, p.spec.canonical(), p.fingerprint, p.reason) for p in plan.points]
+    runs = [_new_run(point) for point in plan.points]
 
     def store(session: Session) -> dict[str, Any]:
         if (waiting := sweeps.waiting(session)) >= MOST_WAITING:
@@ -215,6 +212,10 @@ def _submit(use: Services, sweep: SweepSpec, key: str | None, digest: str) -> tu
 
     answer, replayed = once(use, key, digest, store)
     return _view(use, answer["sweep"]), replayed
+
+
+def _new_run(point: Point) -> NewRun:
+    return NewRun(point.cell, point.seed, point.spec.canonical(), point.fingerprint, point.reason)
 
 
 def _store(session: Session, plan: SweepPlan, runs: list[NewRun]) -> Sweep:
@@ -320,10 +321,23 @@ def retry(
     id: Id,
     cell: Annotated[int | None, Query(ge=0, lt=MOST_EXPERIMENTS, description="Only this cell, counted from 0")] = None,
 ) -> SweepView:
-    """Run those anew that failed, diverged or were cancelled, and only those."""
-    answer = _steer(use, id, lambda session, row: sweeps.retry(session, row, cell))
+    """Run those anew that failed, diverged or were cancelled, and only those; reused ones also if they were deleted."""
+    anew, plan = _deleted_runs(use, id)
+    answer = _steer(use, id, lambda session, row: sweeps.retry(session, row, cell, anew, plan))
     use.hint_slots()
     return answer
+
+
+def _deleted_runs(use: Services, id: str) -> tuple[list[NewRun], Plan | None]:
+    """What the document asks for in the place of reused experiments that were deleted, and its plan."""
+    with use.database.read() as session:
+        row = _found(session, id)
+        gone = sweeps.deleted(session, row)
+    if not gone:
+        return [], None
+    plan = make_plan(SweepSpec.parse(row.document), use.settings.data_root, weights_of(use)).or_raise()
+    runs = [_new_run(point) for point in plan.points if (point.cell, point.seed) in gone]
+    return runs, plan.sweep.queue_plan
 
 
 def _steer(use: Services, id: str, change: Callable[[Session, Sweep], object]) -> SweepView:

@@ -177,7 +177,8 @@ def sweep_view(session: Session, sweep: Sweep, silent_seconds: float) -> SweepVi
     seq = sequence.current(session)
     found = sweeps.slots(session, sweep)
     rows = [slot.experiment for slot in found]
-    progress = _progress((row.state, row.rounds, row.next_round) for row in rows)
+    gone = [sweeps.DELETED] * len(sweeps.deleted(session, sweep))
+    progress = _progress([*((row.state, row.rounds, row.next_round) for row in rows), *gone])
     by_cell: list[list[Slot]] = [[] for _ in sweep.cells]
     order = {seed: number for number, seed in enumerate(dict.fromkeys(_seeds(sweep, found)))}
     for slot in sorted(found, key=lambda slot: order[slot.seed]):

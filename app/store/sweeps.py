@@ -59,10 +59,9 @@ def waiting(session: Session) -> int:
     return int(session.execute(query).scalar_one())
 
 
-def reusable(
-    session: Session, fingerprints: Collection[str], stop: Mapping[str, Any] | None
-) -> dict[str, tuple[str, State]]:
-    """Experiments by fingerprint that give the same result: under the same stop rule, or run to their last round."""
+def reusable(session: Session, fingerprints: Collection[str], plan: Plan) -> dict[str, tuple[str, State]]:
+    """Experiments by fingerprint that give the same result, and not later than one under this plan would."""
+    columns, time = plan.columns(), read_clock(session)
     found: dict[str, tuple[int, str, State]] = {}
     wanted = list(fingerprints)
     for start in range(0, len(wanted), CHUNK):
@@ -72,15 +71,24 @@ def reusable(
             col(Experiment.state),
             col(Experiment.stop),
             col(Experiment.stopped_by),
+            col(Experiment.start_after),
+            col(Experiment.window_from),
+            col(Experiment.window_to),
         ).where(
             col(Experiment.fingerprint).in_(wanted[start : start + CHUNK]),
             col(Experiment.state).in_(_PREFERRED),
             experiments.shown(),
             col(Experiment.cancel).is_(False),
+            col(Experiment.pause).is_(False),
         )
-        for fingerprint, key, state, rule, stopped_by in session.execute(query):
+        for fingerprint, key, state, stop, stopped_by, start_after, *window in session.execute(query):
             complete = state is State.FINISHED and stopped_by is None
-            if not complete and rule != (None if stop is None else dict(stop)):
+            if not complete and stop != columns["stop"]:
+                continue
+            waits_longer = start_after > max(columns["start_after"], time) or (
+                window != [None, None] and window != [columns["window_from"], columns["window_to"]]
+            )
+            if state is not State.FINISHED and waits_longer:
                 continue
             rank = (_PREFERRED.index(state), key, state)
             if fingerprint not in found or rank < found[fingerprint]:
@@ -103,7 +111,7 @@ def submit(
     """The sweep and all its experiments, in the order given; the transaction stores all of them or none."""
     runs = list(runs)
     columns = plan.columns()
-    known = reusable(session, [run.fingerprint for run in runs if run.reason is None], columns["stop"]) if reuse else {}
+    known = reusable(session, [run.fingerprint for run in runs if run.reason is None], plan) if reuse else {}
     sweep = Sweep(
         id=new_id(),
         name=name,
@@ -120,6 +128,7 @@ def submit(
     )
     session.add(sweep)
     session.flush()
+    _raise_priority(session, [key for key, state in known.values() if not state.is_finished()], plan.priority)
     experiments.submit_many(
         session,
         [
@@ -136,6 +145,24 @@ def submit(
         ],
     )
     return sweep
+
+
+def _raise_priority(session: Session, ids: Sequence[str], priority: int) -> None:
+    """Reused experiments wait no longer than the sweep's own would."""
+    rows = [row for row in _locked(session, ids) if row.priority < priority and not row.state.is_finished()]
+    for row in rows:
+        row.priority = priority
+        experiments.touch(session, row)
+
+
+def _locked(session: Session, ids: Iterable[str]) -> list[Experiment]:
+    """The rows as they are now, locked until the commit; by id, so that two cannot wait for each other."""
+    ordered, found = sorted(ids), list[Experiment]()
+    for start in range(0, len(ordered), CHUNK):
+        query = select(Experiment).where(col(Experiment.id).in_(ordered[start : start + CHUNK]))
+        locking = query.order_by(col(Experiment.id)).with_for_update()
+        found += session.scalars(locking.execution_options(populate_existing=True))
+    return found
 
 
 def _not_applicable(run: NewRun, time: float) -> dict[str, Any]:
@@ -177,6 +204,13 @@ def slots(session: Session, sweep: Sweep) -> list[Slot]:
     return [found[key] for key in sorted(found)]
 
 
+def deleted(session: Session, sweep: Sweep) -> dict[tuple[int, int], str]:
+    """Reused experiments that were deleted since, by cell and seed, unless one of the sweep's own took the place."""
+    there = {(slot.cell, slot.seed) for slot in slots(session, sweep)}
+    places = {(entry["cell"], entry["seed"]): entry["experiment"] for entry in sweep.reused}
+    return {place: experiment for place, experiment in places.items() if place not in there}
+
+
 def _rows(session: Session, ids: Sequence[str]) -> Iterable[Experiment]:
     for start in range(0, len(ids), CHUNK):
         query = select(Experiment).where(col(Experiment.id).in_(ids[start : start + CHUNK]), experiments.shown())
@@ -189,6 +223,8 @@ def _text(cell: Mapping[str, Any]) -> str:
 
 Standing = tuple[str, State, int, int]
 """id, state, rounds, next_round."""
+DELETED = (State.CANCELLED, 0, 0)
+"""How a reused experiment counts that is there no more: the sweep is not complete, and a retry can make it so."""
 
 
 def standings(session: Session, sweeps: Sequence[Sweep]) -> dict[str, list[Standing]]:
@@ -212,8 +248,8 @@ def standings(session: Session, sweeps: Sequence[Sweep]) -> dict[str, list[Stand
     for sweep in sweeps:
         rows = dict(own[sweep.id])
         for entry in sweep.reused:
-            if entry["experiment"] in others:
-                rows[entry["experiment"]] = others[entry["experiment"]]
+            key = entry["experiment"]
+            rows[key] = others.get(key, (key, *DELETED))
         answer[sweep.id] = [row for key, row in rows.items() if key not in repeated[sweep.id]]
     return answer
 
@@ -222,16 +258,11 @@ def _lock(session: Session, sweep: Sweep) -> set[str]:
     """Lock the sweep and all experiments in its slots until the commit; returns their ids.
 
     Every row before the first change: a change takes a number from the counter, and whoever then waits for a row
-    may wait for a worker that waits for the counter. In the order of ids, so that two sweeps cannot wait for each
-    other, and the sweep first, so that two requests about it come one after the other.
+    may wait for a worker that waits for the counter. The sweep comes first, so that two requests about it come one
+    after the other.
     """
     session.execute(select(col(Sweep.id)).where(col(Sweep.id) == sweep.id).with_for_update())
-    ids = sorted(slot.experiment.id for slot in slots(session, sweep))
-    for start in range(0, len(ids), CHUNK):
-        query = select(Experiment).where(col(Experiment.id).in_(ids[start : start + CHUNK]))
-        ordered = query.order_by(col(Experiment.id)).with_for_update()
-        session.scalars(ordered.execution_options(populate_existing=True)).all()
-    return set(ids)
+    return {row.id for row in _locked(session, [slot.experiment.id for slot in slots(session, sweep)])}
 
 
 def for_each(session: Session, sweep: Sweep, change: Callable[[Session, str], object]) -> int:
@@ -250,8 +281,17 @@ def for_each(session: Session, sweep: Sweep, change: Callable[[Session, str], ob
     return changed
 
 
-def retry(session: Session, sweep: Sweep, cell: int | None = None) -> list[str]:
-    """New experiments in the place of those, of all or of one cell, that failed, diverged or were cancelled."""
+def retry(
+    session: Session,
+    sweep: Sweep,
+    cell: int | None = None,
+    anew: Sequence[NewRun] = (),
+    plan: Plan | None = None,
+) -> list[str]:
+    """New experiments in the place of those, of all or of one cell, that failed, diverged or were cancelled.
+
+    Of a reused one that was deleted nothing is left to repeat; `anew` and `plan` say what stood in its place.
+    """
     _lock(session, sweep)
     again = [
         slot
@@ -259,18 +299,29 @@ def retry(session: Session, sweep: Sweep, cell: int | None = None) -> list[str]:
         if slot.experiment.state in RETRIED and (cell is None or slot.cell == cell)
     ]
     kept = ("spec", "fingerprint", "priority", "window_from", "window_to", "stop")
-    made = experiments.submit_many(
-        session,
-        [
-            {
-                "sweep": sweep.id,
-                "cell": sweep.cells[slot.cell],
-                "retry_of": slot.experiment.id,
-                **{name: getattr(slot.experiment, name) for name in kept},
-            }
-            for slot in again
-        ],
-    )
+    entries: list[dict[str, Any]] = [
+        {
+            "sweep": sweep.id,
+            "cell": sweep.cells[slot.cell],
+            "retry_of": slot.experiment.id,
+            **{name: getattr(slot.experiment, name) for name in kept},
+        }
+        for slot in again
+    ]
+    gone = deleted(session, sweep) if anew else {}
+    entries += [
+        {
+            "sweep": sweep.id,
+            "cell": sweep.cells[run.cell],
+            "retry_of": gone[run.cell, run.seed],
+            "spec": run.spec,
+            "fingerprint": run.fingerprint,
+            **(plan or Plan()).columns(),
+        }
+        for run in anew
+        if (run.cell, run.seed) in gone and (cell is None or run.cell == cell)
+    ]
+    made = experiments.submit_many(session, entries)
     if made:
         sweep.notified_at = None
         session.flush()

@@ -157,6 +157,27 @@ def test_cancel_retry_and_delete(client: httpx.Client, store: Database) -> None:
     assert client.get(f"/api/sweeps/{key}").status_code == 404
 
 
+def test_a_retry_makes_reused_experiments_anew_that_were_deleted(client: httpx.Client, store: Database) -> None:
+    body = document("borrowed", priority=4)
+    first = posted(client, body)
+    second = posted(client, body)
+    assert second["reused"] == 4
+    client.post(f"/api/sweeps/{first['id']}/cancel")
+    for cell in first["cells"]:
+        for run in cell["runs"]:
+            assert client.delete(f"/api/experiments/{run['experiment']}").status_code == 200
+    key = second["id"]
+    lost = client.get(f"/api/sweeps/{key}").json()
+    assert (lost["state"], lost["experiments"], lost["counts"]) == ("cancelled", 4, {"cancelled": 4})
+    assert client.post(f"/api/sweeps/{key}/retry", params={"cell": 1}).json()["counts"] == {"queued": 2, "cancelled": 2}
+    again = client.post(f"/api/sweeps/{key}/retry").json()
+    assert (again["counts"], again["reused"]) == ({"queued": 4}, 4)
+    run = again["cells"][0]["runs"][0]["experiment"]
+    assert client.get(f"/api/experiments/{run}").json()["priority"] == 4
+    run_all(store)
+    assert client.get(f"/api/sweeps/{key}").json()["state"] == "finished"
+
+
 def test_a_webhook_is_refused_while_they_are_switched_off(client: httpx.Client) -> None:
     body = document("hook", webhook="https://example.org/hook")
     assert "FEDARENA_WEBHOOKS=true" in errors(client.post("/api/sweeps", json=body))["webhook.url"]

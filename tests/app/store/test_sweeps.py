@@ -144,6 +144,68 @@ def test_what_would_give_another_result_is_not_reused(database: Database, why: s
     assert look(database, make(database)).reused == 0
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"start_after": "2999-01-01T00:00:00Z"},
+        {"window": {"from": "22:00", "to": "06:00"}},
+    ],
+)
+def test_what_waits_for_a_later_time_than_the_sweep_is_not_reused(database: Database, plan: dict[str, Any]) -> None:
+    strict = Plan.model_validate(plan)
+    make(database, plan=strict)
+    assert look(database, make(database, plan=strict)).reused == 4, "under the same plan it is"
+    assert look(database, make(database)).reused == 0
+    run_all(database)
+    assert look(database, make(database, plan=strict)).reused == 4, "what has ended waits for nothing"
+
+
+def test_what_is_about_to_be_paused_is_not_reused(database: Database) -> None:
+    submit(database, seed=7, rounds=1)
+    held = claim(database)
+    assert held is not None
+    with database.write() as session:
+        steering.pause(session, held.experiment)
+    assert look(database, make(database)).reused == 0
+
+
+def test_what_is_reused_gets_the_greater_of_both_priorities(database: Database) -> None:
+    low = submit(database, Plan(priority=-100), seed=7, rounds=1)
+    high = submit(database, Plan(priority=90), seed=7, rounds=2)
+    key = make(database, plan=Plan(priority=50))
+    assert look(database, key).reused == 2
+    with database.read() as session:
+        assert [row.priority for row in experiments.some(session, [low, high]).values()] == [50, 90]
+
+
+def test_a_deleted_reused_experiment_leaves_the_sweep_incomplete_until_a_retry(database: Database) -> None:
+    old = submit(database, seed=7, rounds=1)
+    run_all(database)
+    key = make(database)
+    run_all(database)
+    with database.write() as session:
+        steering.mark_deleted(session, old)
+
+    def told() -> tuple[str, dict[str, int]]:
+        view = look(database, key)
+        with database.read() as session:
+            [summary] = summaries(session, [found(session, key)])
+        assert (summary.state, summary.counts) == (view.state, view.counts)
+        return view.state, view.counts
+
+    assert told() == ("cancelled", {"finished": 3, "cancelled": 1})
+    with database.write() as session:
+        [again] = sweeps.retry(session, found(session, key), anew=new_runs(), plan=Plan(priority=4))
+    assert told() == ("queued", {"queued": 1, "finished": 3})
+    assert [(run.experiment, run.retry_of) for run in look(database, key).cells[0].runs if run.seed == 7] == [
+        (again, old)
+    ]
+    with database.write() as session:
+        assert sweeps.retry(session, found(session, key), anew=new_runs()) == []
+    run_all(database)
+    assert told() == ("finished", {"finished": 4})
+
+
 def test_the_same_stop_rule_is_reused_and_a_complete_run_always(database: Database) -> None:
     plan = Plan.model_validate({"stop": {"target": 0.3}})
     first = make(database, plan=plan)
