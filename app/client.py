@@ -2,26 +2,33 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 import httpx
 
 FINISHED = frozenset({"finished", "failed", "cancelled", "diverged", "not_applicable"})
+PASSING = frozenset({429, 502, 503, 504})
+"""The server is busy, or is being started again: the same request may succeed a little later."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds between attempts to reach a server that was there before; each pause is twice as long as the last."""
+
+Answer = TypeVar("Answer")
 
 
 class ApiError(Exception):
     """The server refused a request, with its reasons."""
 
-    def __init__(self, status: int, errors: list[dict[str, Any]]) -> None:
+    def __init__(self, status: int, errors: list[dict[str, Any]], retry_after: float = 0.0) -> None:
         lines = [f"{item['field']}: {item['message']}" if item.get("field") else item["message"] for item in errors]
         super().__init__("; ".join(lines))
         self.status = status
         self.errors = errors
+        self.retry_after = retry_after  # seconds
 
 
 class Unreachable(Exception):
@@ -177,16 +184,19 @@ class FedArena:
         return self._call("POST", f"/api/sweeps/{sweep}/retry")
 
     def follow_sweep(self, sweep: str, *, every: float = 2.0) -> Iterator[dict[str, Any]]:
-        """The sweep now and after each change, until all its experiments have ended."""
-        last = None
+        """The sweep now and after each change, until all its experiments have ended.
+
+        Once the server has answered, one that is busy or away is waited for, however long that takes.
+        """
+        view, last = self.sweep(sweep), None
         while True:
-            view = self.sweep(sweep)
             if (view["counts"], view["rounds_done"]) != last:
                 last = (view["counts"], view["rounds_done"])
                 yield view
             if set(view["counts"]) <= FINISHED:
                 return
             time.sleep(every)
+            view = _patiently(lambda: self.sweep(sweep))
 
     def wait_sweep(self, sweep: str, *, every: float = 2.0) -> dict[str, Any]:
         """The sweep once all its experiments have ended."""
@@ -212,8 +222,15 @@ class FedArena:
         return self._call("GET", "/api/catalog")
 
     def events(self, experiment: str | None = None, *, after: int | None = None) -> Iterator[LiveEvent]:
-        """Changes as they come. A dropped connection is taken up again where it was, so nothing is lost."""
+        """Changes as they come. A dropped connection is taken up again where it was, so nothing is lost.
+
+        Once the server has answered, one that is busy or away is waited for, however long that takes.
+        """
+        return self._events(experiment, after, answered=False)
+
+    def _events(self, experiment: str | None, after: int | None, answered: bool) -> Iterator[LiveEvent]:
         params = {} if experiment is None else {"experiments": experiment}
+        pauses = _pauses()
         while True:
             headers = {} if after is None else {"Last-Event-ID": str(after)}
             try:
@@ -222,25 +239,30 @@ class FedArena:
                     if answer.status_code >= 400:
                         answer.read()
                         raise _refused(answer)
+                    answered, pauses = True, _pauses()
                     for event in _parse(answer.iter_lines()):
                         after = event.seq
                         yield event
-            except httpx.ConnectError as error:
-                raise Unreachable(f"nobody answers at {self.address}; start it with: fedarena serve") from error
-            except httpx.TransportError:
-                time.sleep(1)
+            except httpx.TransportError as error:
+                if not answered:
+                    self._nobody(error)
+                time.sleep(next(pauses))
+            except ApiError as error:
+                if not answered or error.status not in PASSING:
+                    raise
+                time.sleep(max(next(pauses), error.retry_after))
 
     def watch(self, experiment: str) -> Iterator[LiveEvent]:
         """All rounds of an experiment, old and new, and its states, until it has ended."""
         first = self.experiment(experiment)
         last = -1
-        for record in self.rounds(experiment):
+        for record in _patiently(lambda: self.rounds(experiment)):
             last = record["round"]
             yield LiveEvent(0, "round", {"experiment": experiment, **record})
         yield LiveEvent(first["seq"], "state", first)
         if first["state"] in FINISHED:
             return
-        for event in self.events(experiment, after=first["seq"]):
+        for event in self._events(experiment, first["seq"], answered=True):
             if event.kind == "round":
                 if event.data["round"] <= last:
                     continue
@@ -257,10 +279,34 @@ class FedArena:
         try:
             answer = self._http.request(method, path, **options)
         except httpx.TransportError as error:
-            raise Unreachable(f"nobody answers at {self.address}; start it with: fedarena serve") from error
+            self._nobody(error)
         if answer.status_code >= 400:
             raise _refused(answer)
         return answer
+
+    def _nobody(self, error: httpx.TransportError) -> NoReturn:
+        raise Unreachable(f"nobody answers at {self.address}; start it with: fedarena serve") from error
+
+
+def _pauses() -> Iterator[float]:
+    pause = FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _patiently(ask: Callable[[], Answer]) -> Answer:
+    """The answer of a server that was there before, asked again until it has time."""
+    pauses = _pauses()
+    while True:
+        try:
+            return ask()
+        except Unreachable:
+            time.sleep(next(pauses))
+        except ApiError as error:
+            if error.status not in PASSING:
+                raise
+            time.sleep(max(next(pauses), error.retry_after))
 
 
 def _document(document: Mapping[str, Any] | str, headers: dict[str, str]) -> dict[str, Any]:
@@ -281,7 +327,8 @@ def _refused(answer: httpx.Response) -> ApiError:
         errors = answer.json()["errors"]
     except (ValueError, KeyError, TypeError):
         errors = [{"field": "", "message": f"the server answered with status {answer.status_code}", "value": None}]
-    return ApiError(answer.status_code, errors)
+    wait = answer.headers.get("Retry-After", "")
+    return ApiError(answer.status_code, errors, float(wait) if wait.isdecimal() else 0.0)
 
 
 def _parse(lines: Iterator[str]) -> Iterator[LiveEvent]:

@@ -129,10 +129,10 @@ def short_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[str]:
+def serving(settings: Settings, port: int = 0) -> Iterator[str]:
     """The real application behind a real server; gives its address."""
     config = uvicorn.Config(
-        create_app(settings), port=0, log_config=None, access_log=False, timeout_graceful_shutdown=1
+        create_app(settings), port=port, log_config=None, access_log=False, timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
