@@ -65,7 +65,9 @@ def not_found(what: str, value: str) -> Refusal:
 
 
 def error_body(problems: tuple[Problem, ...]) -> dict[str, Any]:
-    return {"errors": [{"field": p.field, "message": p.message, "value": _plain(p.value)} for p in problems]}
+    return {
+        "errors": [{"field": _utf8(p.field), "message": _utf8(p.message), "value": _plain(p.value)} for p in problems]
+    }
 
 
 def error_response(
@@ -139,10 +141,16 @@ def shown(text: str) -> str:
 def _plain(value: Any) -> Any:
     """The value as JSON can carry it, and not larger than a message should be."""
     try:
-        text = json.dumps(value, allow_nan=False)
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        text.encode()
     except (TypeError, ValueError, RecursionError):
         return shown(repr(value))
     return value if len(text) <= 1000 else shown(text)
+
+
+def _utf8(text: str) -> str:
+    """Half a surrogate pair, which UTF-8 cannot carry, as \\ud800."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _wants_page(request: Request) -> bool:

@@ -21,6 +21,8 @@ MOST_EXPERIMENTS = 2000
 """Grid × zip × list × seeds, before `exclude`."""
 MOST_PROBLEMS = 20
 """A wrong field is wrong in every cell; so many different problems are told at once."""
+MOST_PATHS = 100
+"""Fields that one sweep may vary."""
 DEPTH_LIMIT = 32
 OWN_FIELDS = ("name", "tags", "notes")
 
@@ -158,6 +160,10 @@ class SweepSpec(Frozen):
 
 def _contradictions(sweep: SweepSpec) -> Iterator[Problem]:
     """What each field allows, but not all of them together; cheap, however large the grid."""
+    if len(sweep.paths) > MOST_PATHS:
+        message = f"a sweep may vary {MOST_PATHS} fields, but this one varies {len(sweep.paths)}"
+        yield Problem("", message, len(sweep.paths))
+        return  # what follows compares every field with every other
     for key in OWN_FIELDS:
         if key in sweep.base:
             yield Problem(f"base.{key}", f"{key} belongs to the sweep itself, not to its base", sweep.base[key])
@@ -188,8 +194,9 @@ def _contradictions(sweep: SweepSpec) -> Iterator[Problem]:
         sizes += [len(next(iter(sweep.zipped.values())))] if sweep.zipped else []
         sizes += [len(sweep.listed)] if sweep.listed else []
         told = " × ".join(map(str, [*sizes, len(sweep.seeds)]))
-        message = f"a sweep may hold {MOST_EXPERIMENTS} experiments, but this one asks for {told} = {sweep.count}"
-        yield Problem("grid", f"{message}; split it or sweep fewer values", sweep.count)
+        told += f" = {sweep.count}" if sweep.count < 10**15 else ""
+        message = f"a sweep may hold {MOST_EXPERIMENTS} experiments, but this one asks for {told}"
+        yield Problem("grid", f"{message}; split it or sweep fewer values", told)
 
 
 @dataclass(frozen=True)
@@ -454,15 +461,21 @@ def read_yaml(text: str) -> Any:
         raise SpecError((Problem("", f"not readable as YAML or JSON: {error}", None),)) from None
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def _plain(data: Any, path: str = "") -> Any:
     """The same values, if JSON can carry them."""
     if isinstance(data, Mapping):
         for key in data:
             if not isinstance(key, str):
                 raise SpecError((Problem(path, f"the names of fields must be texts, but got {key!r}", str(key)),))
+            _plain(key, path)
         return {key: _plain(value, f"{path}.{key}" if path else key) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
         return [_plain(value, f"{path}.{number}") for number, value in enumerate(data)]
+    if isinstance(data, str) and _SURROGATE.search(data):
+        raise SpecError((Problem(path, f"must be text that UTF-8 can carry, but got {data!r}", data),))
     if data is None or isinstance(data, (bool, str)) or (isinstance(data, (int, float)) and math.isfinite(data)):
         return data
     raise SpecError(

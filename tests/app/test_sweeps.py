@@ -131,6 +131,35 @@ def test_a_grid_of_a_thousand_million_points_is_refused_before_it_is_expanded() 
     assert f"may hold {MOST_EXPERIMENTS} experiments, but this one asks for" in problems(grid=grid)["grid"]
 
 
+def test_a_product_too_long_to_be_written_is_refused_like_any_other() -> None:
+    grid = {f"training.x{number}": list(range(1000)) for number in range(100)}
+    assert f"may hold {MOST_EXPERIMENTS} experiments, but this one asks for 1000 × 1000" in problems(grid=grid)["grid"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"grid": {f"training.x{number}": list(range(100)) for number in range(2200)}},
+        {"zip": {f"training.x{number}": [1, 2] for number in range(101)}},
+        {"list": [{f"training.x{number}": 1} for number in range(101)]},
+    ],
+)
+def test_more_fields_than_a_sweep_may_vary_are_refused(fields: dict[str, Any]) -> None:
+    assert re.fullmatch(r"a sweep may vary 100 fields, but this one varies \d+", problems(**fields)[""])
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"name": "\ud800"}, "name"),
+        ({"base": {"rounds": ["\udfff"]}}, "base.rounds.0"),
+        ({"base": {"\ud800": 1}}, "base"),
+    ],
+)
+def test_half_a_surrogate_pair_is_refused(fields: dict[str, Any], field: str) -> None:
+    assert "text that UTF-8 can carry" in problems(**fields)[field]
+
+
 @pytest.mark.parametrize(
     ("fields", "field", "message"),
     [

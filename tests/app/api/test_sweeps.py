@@ -111,6 +111,14 @@ def test_an_endless_grid_is_refused(client: httpx.Client) -> None:
     assert "= 2000000000" in errors(answer)["grid"]
 
 
+@pytest.mark.parametrize("path", ["/api/sweeps", "/api/sweeps/check", "/api/experiments"])
+@pytest.mark.parametrize("text", [r'{"name": "\ud800", "base": {}}', r'{"\ud800": 1}', r'{"tags": [{"a": "\udc00"}]}'])
+def test_text_that_no_answer_could_repeat_is_refused_all_the_same(client: httpx.Client, path: str, text: str) -> None:
+    answer = client.post(path, content=text, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422, answer.text
+    assert "\\u" in answer.text
+
+
 def test_a_repeated_key_makes_one_sweep(client: httpx.Client) -> None:
     body, headers = document("once"), {"Idempotency-Key": "sweep-once"}
     first = client.post("/api/sweeps", json=body, headers=headers)
