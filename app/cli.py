@@ -40,7 +40,7 @@ Precision = Annotated[str | None, typer.Option(help="float32 or bfloat16")]
 Compile = Annotated[bool | None, typer.Option("--compile/--no-compile", help="Compile training steps")]
 Stacked = Annotated[str | None, typer.Option(help="Train clients of one architecture together: auto, on or off")]
 _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
-Ids = Annotated[list[str], typer.Argument(help="Ids of experiments", metavar="ID...")]
+Ids = Annotated[list[str], typer.Argument(help="Ids of experiments or of sweeps", metavar="ID...")]
 Address = Annotated[str, typer.Option("--address", help="Where FedArena answers; default: what `serve` wrote down")]
 
 
@@ -297,8 +297,7 @@ def _watch_sweep(client: "FedArena", key: str) -> int:
     view: dict[str, Any] = {}
     try:
         for view in client.follow_sweep(key):
-            counts = ", ".join(f"{count} {state}" for state, count in view["counts"].items())
-            out.print(f"{view['rounds_done']} of {view['rounds_total']} rounds: {counts}", highlight=False)
+            out.print(f"{view['rounds_done']} of {view['rounds_total']} rounds: {_counts(view)}", highlight=False)
     except KeyboardInterrupt:
         return INTERRUPTED
     except ApiError as error:
@@ -315,6 +314,10 @@ def _watch_sweep(client: "FedArena", key: str) -> int:
         )
     out.print(table)
     return OK if view["state"] == "finished" else FAILED
+
+
+def _counts(sweep: dict[str, Any]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in sweep["counts"].items())
 
 
 def _spread(value: dict[str, Any] | None) -> str:
@@ -337,9 +340,8 @@ def list_sweeps(
         return
     table = Table("id", "name", "state", "experiments", "rounds")
     for item in page["items"]:
-        counts = ", ".join(f"{count} {state}" for state, count in item["counts"].items())
         rounds = f"{item['rounds_done']} / {item['rounds_total']}"
-        table.add_row(item["id"], escape(item["name"] or ""), item["state"], counts, rounds)
+        table.add_row(item["id"], escape(item["name"] or ""), item["state"], _counts(item), rounds)
     out.print(table)
 
 
@@ -368,7 +370,7 @@ def local_window(text: str, zone: str | None) -> dict[str, str]:
     return {"window": "-".join(moment(part).astimezone(UTC).strftime("%H:%M") for part in times)}
 
 
-def _for_each(ids: list[str], address: str, action: str, **options: Any) -> None:
+def _for_each(ids: list[str], address: str, action: str, sweep_action: str, **options: Any) -> None:
     """Ask for each id; one that is refused does not keep the others from it."""
     from app.client import ApiError
 
@@ -376,7 +378,7 @@ def _for_each(ids: list[str], address: str, action: str, **options: Any) -> None
     with _client(address) as client:
         for key in ids:
             try:
-                found = _ask(getattr(client, action), key, **options)
+                found = _steer(client, key, (action, sweep_action), options)
             except ApiError as error:
                 err.print(escape(f"{key}: {error}"), highlight=False, soft_wrap=True)
                 refused = True
@@ -386,7 +388,23 @@ def _for_each(ids: list[str], address: str, action: str, **options: Any) -> None
         raise typer.Exit(BAD_INPUT)
 
 
+def _steer(client: "FedArena", key: str, actions: tuple[str, str], options: dict[str, Any]) -> Any:
+    """An id is that of an experiment or of a sweep; the server knows which."""
+    from app.client import ApiError
+
+    for action in actions:
+        try:
+            return _ask(getattr(client, action), key, **options)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+    message = f"there is neither an experiment nor a sweep {key}"
+    raise ApiError(404, [{"field": "id", "message": message, "value": key}])
+
+
 def _standing(item: dict[str, Any]) -> str:
+    if "counts" in item:
+        return f"sweep, {item['state']}: {_counts(item)}"
     if item["pause"]:
         return f"{item['state']}, will be paused after its round"
     if item["state"] == "paused":
@@ -398,26 +416,26 @@ def _standing(item: dict[str, Any]) -> str:
 
 @app.command()
 def pause(ids: Ids, address: Address = "") -> None:
-    """Pause experiments: queued ones at once, running ones after their present round."""
-    _for_each(ids, address, "pause")
+    """Pause experiments, or all of a sweep: queued ones at once, running ones after their present round."""
+    _for_each(ids, address, "pause", "pause_sweep")
 
 
 @app.command()
 def resume(ids: Ids, address: Address = "") -> None:
-    """Put paused experiments back into the queue."""
-    _for_each(ids, address, "resume")
+    """Put paused experiments, or all of a sweep, back into the queue."""
+    _for_each(ids, address, "resume", "resume_sweep")
 
 
 @app.command()
 def cancel(ids: Ids, address: Address = "") -> None:
-    """Cancel experiments; their stored rounds stay."""
-    _for_each(ids, address, "cancel")
+    """Cancel experiments, or all of a sweep; their stored rounds stay."""
+    _for_each(ids, address, "cancel", "cancel_sweep")
 
 
 @app.command()
 def retry(ids: Ids, address: Address = "") -> None:
-    """Queue failed, cancelled or diverged experiments anew, each as a new one with the same spec."""
-    _for_each(ids, address, "retry")
+    """Queue failed, cancelled or diverged experiments, or those of a sweep, anew with the same spec."""
+    _for_each(ids, address, "retry", "retry_sweep")
 
 
 @app.command()
@@ -426,8 +444,8 @@ def priority(
     ids: Ids,
     address: Address = "",
 ) -> None:
-    """Give experiments another priority: `fedarena priority 5 ID`; put -- before a negative one."""
-    _for_each(ids, address, "change_queue", priority=value)
+    """Give experiments, or all of a sweep, another priority: `fedarena priority 5 ID`; put -- before a negative one."""
+    _for_each(ids, address, "change_queue", "change_sweep_queue", priority=value)
 
 
 @app.command("log")

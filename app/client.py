@@ -99,8 +99,7 @@ class FedArena:
 
     def change_queue(self, experiment: str, **change: Any) -> dict[str, Any]:
         """`change`: priority, start_after, window ({"from", "to", "zone"}); None takes a restriction away."""
-        body = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in change.items()}
-        return self._call("PATCH", f"/api/experiments/{experiment}/queue", json=body)
+        return self._call("PATCH", f"/api/experiments/{experiment}/queue", json=_texts(change))
 
     def retry(self, experiment: str) -> dict[str, Any]:
         """The new experiment."""
@@ -179,9 +178,20 @@ class FedArena:
     def cancel_sweep(self, sweep: str) -> dict[str, Any]:
         return self._call("POST", f"/api/sweeps/{sweep}/cancel")
 
-    def retry_sweep(self, sweep: str) -> dict[str, Any]:
-        """Run those anew that failed, diverged or were cancelled."""
-        return self._call("POST", f"/api/sweeps/{sweep}/retry")
+    def pause_sweep(self, sweep: str) -> dict[str, Any]:
+        """Its running experiments are paused after their present round."""
+        return self._call("POST", f"/api/sweeps/{sweep}/pause")
+
+    def resume_sweep(self, sweep: str) -> dict[str, Any]:
+        return self._call("POST", f"/api/sweeps/{sweep}/resume")
+
+    def change_sweep_queue(self, sweep: str, **change: Any) -> dict[str, Any]:
+        """As `change_queue`, for all its experiments that have not ended."""
+        return self._call("PATCH", f"/api/sweeps/{sweep}/queue", json=_texts(change))
+
+    def retry_sweep(self, sweep: str, *, cell: int | None = None) -> dict[str, Any]:
+        """Run those anew, of all or of one cell counted from 0, that failed, diverged or were cancelled."""
+        return self._call("POST", f"/api/sweeps/{sweep}/retry", params=_plain({"cell": cell}))
 
     def follow_sweep(self, sweep: str, *, every: float = 2.0) -> Iterator[dict[str, Any]]:
         """The sweep now and after each change, until all its experiments have ended.
@@ -318,8 +328,12 @@ def _document(document: Mapping[str, Any] | str, headers: dict[str, str]) -> dic
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """As query parameters; what is None is left out."""
-    given = {name: value for name, value in values.items() if value is not None}
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in given.items()}
+    return _texts({name: value for name, value in values.items() if value is not None})
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Moments as texts."""
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
 
 
 def _refused(answer: httpx.Response) -> ApiError:

@@ -11,6 +11,7 @@ from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
 from app import webhooks
+from app.api.experiments import QueueChange
 from app.api.once import find_answer, once
 from app.api.services import Services, Using, weights_of
 from app.api.sweep_cost import CostView, cost_of, rehearsed_prices
@@ -311,6 +312,19 @@ def pause(use: Using, id: Id) -> SweepView:
 def resume(use: Using, id: Id) -> SweepView:
     """Put its paused experiments back into the queue."""
     answer = _steer(use, id, lambda session, row: sweeps.for_each(session, row, steering.resume))
+    use.hint_slots()
+    return answer
+
+
+@router.patch("/sweeps/{id}/queue", responses=NOT_FOUND)
+def change_queue(use: Using, id: Id, change: QueueChange) -> SweepView:
+    """Another priority, first moment or window for all its experiments that have not ended; reused ones keep theirs."""
+    columns = change.columns()
+
+    def move(session: Session, experiment: str) -> object:
+        return steering.change_plan(session, experiment, columns)
+
+    answer = _steer(use, id, lambda session, row: sweeps.for_each(session, row, move))
     use.hint_slots()
     return answer
 

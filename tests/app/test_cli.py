@@ -215,6 +215,26 @@ def test_a_sweep_is_checked_queued_watched_and_listed(server: tuple[str, Setting
     assert "training.lr: must be greater than or equal to 0, but got -1" in wrong.stderr
 
 
+def test_a_whole_sweep_is_steered_by_the_commands_for_experiments(server: tuple[str, Settings], tmp_path: Path) -> None:
+    at = ("--address", server[0])
+    base = {key: value for key, value in spec_with(rounds=1).items() if key not in {"name", "seed"}}
+    file = tmp_path / "sweep.yaml"
+    file.write_text(yaml.safe_dump({"base": base, "grid": {"training.lr": [0.3, 0.4]}, "seeds": [1]}))
+    key = call("sweep", str(file), *at).stdout.split()[0]
+    assert f"{key}  sweep, paused: 2 paused" in call("pause", key, *at).stdout
+    assert f"{key}  sweep, queued: 2 queued" in call("resume", key, *at).stdout
+    assert call("priority", *at, "--", "-7", key).exit_code == 0
+    with FedArena(server[0]) as arena:
+        members = [run["experiment"] for cell in arena.sweep(key)["cells"] for run in cell["runs"]]
+        assert [arena.experiment(member)["priority"] for member in members] == [-7, -7]
+    assert f"{key}  sweep, cancelled: 2 cancelled" in call("cancel", key, *at).stdout
+    assert f"{key}  sweep, queued: 2 queued" in call("retry", key, *at).stdout
+    call("cancel", key, *at)
+    nobody = call("pause", "01AAAAAAAAAAAAAAAAAAAAAAAA", *at)
+    assert nobody.exit_code == BAD_INPUT
+    assert "there is neither an experiment nor a sweep 01AAAAAAAAAAAAAAAAAAAAAAAA" in nobody.stderr
+
+
 def test_watching_a_failed_experiment_tells_the_reason(server: tuple[str, Settings]) -> None:
     from tests.services import submit
 

@@ -165,6 +165,36 @@ def test_cancel_retry_and_delete(client: httpx.Client, store: Database) -> None:
     assert client.get(f"/api/sweeps/{key}").status_code == 404
 
 
+def test_pause_resume_and_another_place_in_the_queue(client: httpx.Client, store: Database) -> None:
+    view = posted(client, document("hold"))
+    key = view["id"]
+    [first, *_] = [run["experiment"] for cell in view["cells"] for run in cell["runs"]]
+    client.post(f"/api/experiments/{first}/cancel")
+    paused = client.post(f"/api/sweeps/{key}/pause").json()
+    assert (paused["state"], paused["counts"]) == ("paused", {"paused": 3, "cancelled": 1})
+    moved = client.patch(f"/api/sweeps/{key}/queue", json={"priority": 9, "window": {"from": "22:00", "to": "06:00"}})
+    assert moved.status_code == 200
+    plans = [client.get(f"/api/experiments/{run['experiment']}").json() for run in moved.json()["cells"][1]["runs"]]
+    assert [(plan["priority"], plan["window"]["from"]) for plan in plans] == [(9, "22:00")] * 2
+    assert client.get(f"/api/experiments/{first}").json()["priority"] == 0, "it has ended"
+    assert errors(client.patch(f"/api/sweeps/{key}/queue", json={"priority": 101})).keys() == {"priority"}
+    resumed = client.post(f"/api/sweeps/{key}/resume").json()
+    assert resumed["counts"] == {"queued": 3, "cancelled": 1}
+
+
+def test_the_retry_of_one_cell_leaves_the_others(client: httpx.Client) -> None:
+    key = posted(client, document("one cell"))["id"]
+    client.post(f"/api/sweeps/{key}/cancel")
+    view = client.post(f"/api/sweeps/{key}/retry", params={"cell": 1}).json()
+    assert [[run["state"] for run in cell["runs"]] for cell in view["cells"]] == [["cancelled"] * 2, ["queued"] * 2]
+
+
+@pytest.mark.parametrize("action", ["cancel", "pause", "resume", "retry"])
+def test_a_sweep_that_does_not_exist_cannot_be_steered(client: httpx.Client, action: str) -> None:
+    answer = client.post(f"/api/sweeps/01AAAAAAAAAAAAAAAAAAAAAAAA/{action}")
+    assert (answer.status_code, list(errors(answer))) == (404, ["id"])
+
+
 def test_a_retry_makes_reused_experiments_anew_that_were_deleted(client: httpx.Client, store: Database) -> None:
     body = document("borrowed", priority=4)
     first = posted(client, body)
