@@ -5,7 +5,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -41,6 +41,12 @@ Compile = Annotated[bool | None, typer.Option("--compile/--no-compile", help="Co
 Stacked = Annotated[str | None, typer.Option(help="Train clients of one architecture together: auto, on or off")]
 _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
 Ids = Annotated[list[str], typer.Argument(help="Ids of experiments or of sweeps", metavar="ID...")]
+Priority = Annotated[int | None, typer.Option(min=-100, max=100, help="Higher ones are taken first")]
+StartAfter = Annotated[str | None, typer.Option(help="Not before: 22:00 (the next one, local time) or an ISO time")]
+NightlyWindow = Annotated[
+    str | None, typer.Option(help="Only in this part of every day, local time unless --zone says: 22:00-08:00")
+]
+Zone = Annotated[str | None, typer.Option(help="Time zone of the window, as in Europe/Berlin")]
 Address = Annotated[str, typer.Option("--address", help="Where FedArena answers; default: what `serve` wrote down")]
 
 
@@ -198,14 +204,10 @@ def run(
 def submit(
     spec_file: SpecFile,
     watch_it: Annotated[bool, typer.Option("--watch", help="Show its rounds until it has ended")] = False,
-    priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher ones are taken first")] = 0,
-    start_after: Annotated[
-        str | None, typer.Option(help="Not before: 22:00 (the next one, local time) or an ISO time")
-    ] = None,
-    window: Annotated[
-        str | None, typer.Option(help="Only in this part of every day, local time unless --zone says: 22:00-08:00")
-    ] = None,
-    zone: Annotated[str | None, typer.Option(help="Time zone of --window, as in Europe/Berlin")] = None,
+    priority: Priority = None,
+    start_after: StartAfter = None,
+    window: NightlyWindow = None,
+    zone: Zone = None,
     stop_target: Annotated[float | None, typer.Option(help="Stop when this accuracy is reached")] = None,
     stop_patience: Annotated[
         int | None, typer.Option(help="Stop when so many rounds brought no higher accuracy")
@@ -229,9 +231,7 @@ def submit(
             experiment = _ask(
                 client.submit,
                 spec,
-                priority=priority or None,
-                start_after=None if start_after is None else moment(start_after),
-                **({} if window is None else local_window(window, zone)),
+                **_plan(priority, start_after, window, zone),
                 stop_target=stop_target,
                 stop_patience=stop_patience,
                 stop_min_gain=stop_min_gain,
@@ -251,22 +251,29 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would run and cost")] = False,
     watch_it: Annotated[bool, typer.Option("--watch", help="Show its progress until it has ended")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs")] = False,
+    priority: Priority = None,
+    start_after: StartAfter = None,
+    window: NightlyWindow = None,
+    zone: Zone = None,
     address: Address = "",
 ) -> None:
-    """Queue a sweep, many experiments from one document, at the running FedArena."""
+    """Queue a sweep, many experiments from one document, at the running FedArena.
+
+    The options of the plan stand above the document; a window in it that names no zone means local time.
+    """
     from app.client import ApiError
 
-    text = _read(file)
+    text, plan = _read(file), _plan(priority, start_after, window, zone)
     with _client(address) as client:
         try:
-            checked = _ask(client.check_sweep, text, rehearse=dry_run)
+            checked = _ask(client.check_sweep, text, rehearse=dry_run, **plan)
             if dry_run or not checked["ok"]:
                 if as_json:
                     _print_json(checked)
                 else:
                     _show_check(checked)
                 raise typer.Exit(OK if checked["ok"] else BAD_INPUT)
-            view = _ask(client.submit_sweep, text)
+            view = _ask(client.submit_sweep, text, **plan)
             if as_json:
                 _print_json(view)
             else:
@@ -282,7 +289,10 @@ def _show_check(checked: dict[str, Any]) -> None:
     parts = [f"{checked['experiments']} experiments in {checked['cells']} cells", f"{checked['to_run']} to run"]
     parts += [f"{reused} there already"] if reused else []
     parts += [f"{checked['excluded']} excluded"] if checked["excluded"] else []
-    out.print(f"{', '.join(parts)}; {checked['cost']['text']}", highlight=False, soft_wrap=True)
+    cost = checked["cost"]
+    traffic = "" if cost["bytes"] is None else f"; {cost['bytes'] / 1e6:,.1f} MB up and down"
+    traffic += f" without {cost['unknown_bytes']} never measured" if traffic and cost["unknown_bytes"] else ""
+    out.print(f"{', '.join(parts)}; {cost['text']}{traffic}", highlight=False, soft_wrap=True)
     for item in checked["not_applicable"]:
         out.print(f"not applicable: {escape(item['cell'])}: {escape(item['reason'])}", highlight=False, soft_wrap=True)
     for item in checked["refused"]:
@@ -360,14 +370,16 @@ def moment(text: str, now: datetime | None = None) -> datetime:
         _refuse(f"--start-after takes a time like 22:00 or 2030-01-31T22:00, but got {text!r}")
 
 
-def local_window(text: str, zone: str | None) -> dict[str, str]:
-    """The window with its zone; where none is given the local clock counts, handed over in UTC."""
-    if zone is not None:
-        return {"window": text, "zone": zone}
-    times = [part.strip() for part in text.split("-")]
-    if len(times) != 2 or not all(_TIME_OF_DAY.fullmatch(part) for part in times):
-        _refuse(f"--window takes two times like 22:00-08:00, but got {text!r}")
-    return {"window": "-".join(moment(part).astimezone(UTC).strftime("%H:%M") for part in times)}
+def _plan(priority: int | None, start_after: str | None, window: str | None, zone: str | None) -> dict[str, Any]:
+    """The options of a plan as the client takes them; hours are those of the local clock unless a zone is given."""
+    if window is not None and not all(_TIME_OF_DAY.fullmatch(part.strip()) for part in window.partition("-")[::2]):
+        _refuse(f"--window takes two times like 22:00-08:00, but got {window!r}")
+    return {
+        "priority": priority,
+        "start_after": None if start_after is None else moment(start_after),
+        "window": window,
+        "zone": zone or datetime.now().astimezone().isoformat()[-6:],
+    }
 
 
 def _for_each(ids: list[str], address: str, action: str, sweep_action: str, **options: Any) -> None:

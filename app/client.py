@@ -153,17 +153,22 @@ class FedArena:
         """The complete spec and its fingerprint; nothing is stored."""
         return self._call("POST", "/api/check", json=dict(spec))
 
-    def submit_sweep(self, document: Mapping[str, Any] | str, *, key: str | None = None) -> dict[str, Any]:
-        """Queue a sweep from plain values or YAML text; with a key, a repeated call makes no second one."""
-        headers = {} if key is None else {"Idempotency-Key": key}
-        return self._call("POST", "/api/sweeps", **_document(document, headers))
+    def submit_sweep(self, document: Mapping[str, Any] | str, *, key: str | None = None, **plan: Any) -> dict[str, Any]:
+        """Queue a sweep from plain values or YAML text; with a key, a repeated call makes no second one.
 
-    def check_sweep(self, document: Mapping[str, Any] | str, *, rehearse: bool = False) -> dict[str, Any]:
+        `plan`, instead of what the document says: priority, start_after (a datetime with a zone), window
+        ("22:00-08:00"); zone, for a window that names none.
+        """
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return self._call("POST", "/api/sweeps", params=_plain(plan), **_document(document, headers))
+
+    def check_sweep(self, document: Mapping[str, Any] | str, *, rehearse: bool = False, **plan: Any) -> dict[str, Any]:
         """What a sweep would run, what is wrong with it, and what it will cost; nothing is stored.
 
-        `rehearse` also tries two rounds of what was never measured, for some seconds at most.
+        `rehearse` also tries two rounds of what was never measured, for some seconds at most; `plan` as in
+        `submit_sweep`.
         """
-        params = {"rehearse": rehearse}
+        params = {"rehearse": rehearse, **_plain(plan)}
         return self._call("POST", "/api/sweeps/check", params=params, **_document(document, {}))
 
     def sweep(self, sweep: str) -> dict[str, Any]:

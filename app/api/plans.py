@@ -17,7 +17,9 @@ def submitted_plan(
     window: Annotated[
         str | None, Query(max_length=20, description="Part of every day in which it may run: 22:00-08:00")
     ] = None,
-    zone: Annotated[str, Query(max_length=64, description="Time zone of the window, as in Europe/Berlin")] = "UTC",
+    zone: Annotated[
+        str, Query(max_length=64, description="Time zone of the window, as in Europe/Berlin or +02:00")
+    ] = "UTC",
     stop_target: Annotated[float | None, Query(gt=0, le=1, description="Stop when this accuracy is reached")] = None,
     stop_patience: Annotated[
         int | None, Query(ge=1, le=100_000, description="Stop when so many rounds brought no higher accuracy")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field
 from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
@@ -18,13 +18,13 @@ from app.api.sweep_cost import CostView, cost_of, rehearsed_prices
 from app.errors import Errors, Refusal, not_found
 from app.security import YAML_TYPES
 from app.store import estimates, experiments, idempotency, rounds, sequence, steering, sweeps, workers
-from app.store.plan import Plan
+from app.store.plan import MOST_PRIORITY, Plan
 from app.store.states import State
 from app.store.sweep_views import SweepSummary, SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
 from app.store.tables import Sweep
 from app.sweep_table import FORMATS, make_table
-from app.sweeps import MOST_EXPERIMENTS, Point, SweepPlan, SweepSpec, label, make_plan
+from app.sweeps import MOST_EXPERIMENTS, Point, SweepPlan, SweepSpec, label, make_plan, read_yaml
 from engine.records import RoundRecord, cost_to_target
 
 router = APIRouter(tags=["sweeps"])
@@ -88,7 +88,17 @@ class SweepCheck(BaseModel):
     cost: CostView
 
 
-async def posted_sweep(request: Request) -> SweepSpec:
+async def posted_sweep(
+    request: Request,
+    priority: Annotated[
+        int | None, Query(ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Instead of the document's")
+    ] = None,
+    start_after: Annotated[AwareDatetime | None, Query(description="Instead of the document's")] = None,
+    window: Annotated[str | None, Query(max_length=20, description="Instead of the document's: 22:00-08:00")] = None,
+    zone: Annotated[
+        str | None, Query(max_length=64, description="Time zone of a window that names none, as in Europe/Berlin")
+    ] = None,
+) -> SweepSpec:
     """The body as a sweep, so that every problem comes with the field's path and a sentence."""
     body = await request.body()
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
@@ -97,8 +107,25 @@ async def posted_sweep(request: Request) -> SweepSpec:
             text = body.decode("utf-8")
         except UnicodeDecodeError:
             raise Refusal(422, "the document must be UTF-8 text") from None
-        return await run_in_threadpool(SweepSpec.from_text, text)
-    return await run_in_threadpool(SweepSpec.parse, await request.json() if body else None)
+        data = await run_in_threadpool(read_yaml, text)
+    else:
+        data = await request.json() if body else None
+    if isinstance(data, dict):
+        given = {"priority": priority, "start_after": start_after and start_after.isoformat(), "window": window}
+        data |= {name: value for name, value in given.items() if value is not None}
+        if zone is not None and "window" in data:
+            data["window"] = _in_zone(data["window"], zone)
+    return await run_in_threadpool(SweepSpec.parse, data)
+
+
+def _in_zone(window: Any, zone: str) -> Any:
+    """The window of a document in this zone, unless it names one; what is no window is refused by the parser."""
+    if isinstance(window, dict):
+        return {"zone": zone, **window}
+    if isinstance(window, str) and "-" in window:
+        begin, _, end = window.partition("-")
+        return {"from": begin.strip(), "to": end.strip(), "zone": zone}
+    return window
 
 
 PostedSweep = Annotated[SweepSpec, Depends(posted_sweep)]
@@ -178,7 +205,8 @@ async def submit(
     ] = None,
 ) -> Response:
     """Queue a sweep: all its experiments or, if anything is wrong, none. A repeated key answers as it stands now."""
-    digest = idempotency.request_hash(request.method, request.url.path, await request.body())
+    address = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+    digest = idempotency.request_hash(request.method, address, await request.body())
     view, replayed = await run_in_threadpool(_submit, use, sweep, idempotency_key, digest)
     headers = {"Location": f"/api/sweeps/{view.id}"}
     if replayed:

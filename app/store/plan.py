@@ -1,7 +1,7 @@
 """The plan of an experiment: its place in the queue, when it may run and what ends it early; never what it computes."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validato
 
 MOST_PRIORITY = 100
 MINUTES_A_DAY = 24 * 60
+_OFFSET = re.compile(r"[+-](0\d|1[0-4]):[0-5]\d")
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
@@ -19,7 +20,9 @@ class Window(BaseModel):
 
     begin: str = Field(alias="from", description="HH:MM")
     end: str = Field(alias="to", description="HH:MM, the first minute outside")
-    zone: str = Field("UTC", max_length=64, description="Time zone by its IANA name; its present offset is used")
+    zone: str = Field(
+        "UTC", max_length=64, description="Time zone by its IANA name, whose present offset is used, or +02:00"
+    )
 
     @classmethod
     def parse(cls, text: str, zone: str = "UTC") -> Self:
@@ -43,9 +46,9 @@ class Window(BaseModel):
     @classmethod
     def _is_a_zone(cls, value: str) -> str:
         try:
-            ZoneInfo(value)
+            _zone(value)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"must be a time zone like Europe/Berlin, but got {value!r}") from None
+            raise ValueError(f"must be a time zone like Europe/Berlin or +02:00, but got {value!r}") from None
         return value
 
     @model_validator(mode="after")
@@ -56,7 +59,7 @@ class Window(BaseModel):
 
     def minutes(self, today: datetime | None = None) -> tuple[int, int]:
         """Minutes of the day in UTC, by the zone's offset of today."""
-        offset = (today or datetime.now(UTC)).astimezone(ZoneInfo(self.zone)).utcoffset()
+        offset = (today or datetime.now(UTC)).astimezone(_zone(self.zone)).utcoffset()
         assert offset is not None
         shift = int(offset.total_seconds()) // 60
         return (_minutes(self.begin) - shift) % MINUTES_A_DAY, (_minutes(self.end) - shift) % MINUTES_A_DAY
@@ -102,6 +105,12 @@ class Plan(BaseModel):
             "window_to": end,
             "stop": self.stop.model_dump(exclude_defaults=True) if self.stop else None,
         }
+
+
+def _zone(name: str) -> tzinfo:
+    if _OFFSET.fullmatch(name):
+        return datetime.strptime(name, "%z").tzinfo or UTC
+    return ZoneInfo(name)
 
 
 def _minutes(text: str) -> int:

@@ -1,6 +1,7 @@
 """The fedarena command."""
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -200,6 +201,7 @@ def test_a_sweep_is_checked_queued_watched_and_listed(server: tuple[str, Setting
     file.write_text(yaml.safe_dump(document))
     dry = call("sweep", str(file), "--dry-run", "--address", address)
     assert (dry.exit_code, "2 experiments in 2 cells, 2 to run" in dry.stdout) == (0, True)
+    assert "MB up and down" in dry.stdout
     queued = call("sweep", str(file), "--address", address)
     key = queued.stdout.split()[0]
     assert f"{address}/sweeps/{key}" in queued.stdout
@@ -213,6 +215,39 @@ def test_a_sweep_is_checked_queued_watched_and_listed(server: tuple[str, Setting
     wrong = call("sweep", str(file), "--address", address)
     assert wrong.exit_code == BAD_INPUT
     assert "training.lr: must be greater than or equal to 0, but got -1" in wrong.stderr
+
+
+@pytest.fixture
+def _in_kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A local clock that is never that of UTC."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_in_kolkata")
+def test_the_hours_of_a_sweep_are_local_by_option_and_in_its_document(
+    server: tuple[str, Settings], tmp_path: Path
+) -> None:
+    at = ("--address", server[0])
+    base = {key: value for key, value in spec_with(rounds=1).items() if key not in {"name", "seed"}}
+    file = tmp_path / "sweep.yaml"
+    file.write_text(yaml.safe_dump({"base": base, "window": "22:00-06:00", "seeds": [1], "reuse": False}))
+
+    def planned(*options: str) -> dict[str, Any]:
+        found = call("sweep", str(file), *options, *at)
+        assert found.exit_code == 0, found.stderr
+        with FedArena(server[0]) as arena:
+            [cell] = arena.sweep(found.stdout.split()[0])["cells"]
+            return arena.experiment(cell["runs"][0]["experiment"])
+
+    assert planned()["window"] == {"from": "16:30", "to": "00:30", "zone": "UTC"}
+    assert planned("--zone", "UTC")["window"] == {"from": "22:00", "to": "06:00", "zone": "UTC"}
+    by_option = planned("--window", "20:00-04:00", "--priority", "-3", "--start-after", "2999-01-01T00:00")
+    assert by_option["window"] == {"from": "14:30", "to": "22:30", "zone": "UTC"}
+    assert (by_option["priority"], by_option["start_after"]) == (-3, "2998-12-31T18:30:00.000Z")
 
 
 def test_a_whole_sweep_is_steered_by_the_commands_for_experiments(server: tuple[str, Settings], tmp_path: Path) -> None:

@@ -111,6 +111,56 @@ def test_an_endless_grid_is_refused(client: httpx.Client) -> None:
     assert "= 2000000000" in errors(answer)["grid"]
 
 
+def plan_of(client: httpx.Client, view: dict[str, Any]) -> dict[str, Any]:
+    """The plan of the sweep's first experiment."""
+    found: dict[str, Any] = client.get(f"/api/experiments/{view['cells'][0]['runs'][0]['experiment']}").json()
+    return {name: found[name] for name in ("priority", "start_after", "window")}
+
+
+def test_a_plan_beside_the_document_stands_above_it(client: httpx.Client) -> None:
+    plan = {"priority": 7, "start_after": "2999-01-31T22:00:00Z", "window": "20:00-04:00", "zone": "+02:00"}
+    body = document("planned", priority=1, window="22:00-06:00")
+    assert client.post("/api/sweeps/check", json=body, params=plan).json()["ok"]
+    view = posted(client, body, params=plan)
+    assert plan_of(client, view) == {
+        "priority": 7,
+        "start_after": "2999-01-31T22:00:00.000Z",
+        "window": {"from": "18:00", "to": "02:00", "zone": "UTC"},
+    }
+    assert view["document"]["window"] == {"from": "20:00", "to": "04:00", "zone": "+02:00"}
+    assert posted(client, view["document"])["reused"] == 4, "the stored document says the same"
+
+
+@pytest.mark.parametrize(
+    ("window", "hour"),
+    [
+        ("22:00-06:00", "20:00"),
+        ({"from": "22:00", "to": "06:00"}, "20:00"),
+        ({"from": "22:00", "to": "06:00", "zone": "UTC"}, "22:00"),
+    ],
+)
+def test_a_zone_beside_the_document_is_for_a_window_that_names_none(
+    client: httpx.Client, window: Any, hour: str
+) -> None:
+    view = posted(client, document("zones", window=window, reuse=False), params={"zone": "+02:00"})
+    assert plan_of(client, view)["window"]["from"] == hour
+
+
+@pytest.mark.parametrize(
+    ("plan", "field"),
+    [
+        ({"priority": 101}, "priority"),
+        ({"window": "late"}, "window"),
+        ({"window": "1:00-2:00", "zone": "x"}, "window.zone"),
+    ],
+)
+def test_a_bad_plan_beside_the_document_is_refused_with_its_name(
+    client: httpx.Client, plan: dict[str, Any], field: str
+) -> None:
+    answer = client.post("/api/sweeps", json=document("unplanned"), params=plan)
+    assert (answer.status_code, list(errors(answer))) == (422, [field])
+
+
 @pytest.mark.parametrize("path", ["/api/sweeps", "/api/sweeps/check", "/api/experiments"])
 @pytest.mark.parametrize("text", [r'{"name": "\ud800", "base": {}}', r'{"\ud800": 1}', r'{"tags": [{"a": "\udc00"}]}'])
 def test_text_that_no_answer_could_repeat_is_refused_all_the_same(client: httpx.Client, path: str, text: str) -> None:

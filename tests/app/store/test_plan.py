@@ -36,6 +36,7 @@ def test_a_window_is_kept_in_utc_by_the_offset_of_its_zone() -> None:
     assert night.minutes(WINTER) == (21 * 60, 7 * 60)
     assert night.minutes(SUMMER) == (20 * 60, 6 * 60)
     assert Window.parse("00:30-01:00", "Asia/Kolkata").minutes(WINTER) == (19 * 60, 19 * 60 + 30)
+    assert Window.parse("00:30-01:00", "+05:30").minutes(WINTER) == (19 * 60, 19 * 60 + 30)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,8 @@ def test_a_window_is_kept_in_utc_by_the_offset_of_its_zone() -> None:
         ("22:00", "UTC", "looks like 22:00-08:00, but got '22:00'"),
         ("25:00-08:00", "UTC", "a time of day looks like 22:00, but got '25:00'"),
         ("08:00-08:00", "UTC", "must not begin and end at the same minute"),
-        ("22:00-08:00", "Mars/Olympus", "must be a time zone like Europe/Berlin, but got 'Mars/Olympus'"),
+        ("22:00-08:00", "Mars/Olympus", "must be a time zone like Europe/Berlin or \\+02:00, but got 'Mars/Olympus'"),
+        ("22:00-08:00", "+25:00", "must be a time zone like"),
         ("22:00-08:00", "../../etc/passwd", "must be a time zone like"),
     ],
 )
