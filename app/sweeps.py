@@ -32,7 +32,7 @@ FieldPath = Annotated[
 Values = Annotated[tuple[JsonValue, ...], Field(min_length=1)]
 Cell = dict[str, JsonValue]
 """Swept fields and their values, the seed apart."""
-EventName = Literal["sweep.finished", "sweep.failed", "experiment.failed"]
+EventName = Literal["sweep.finished", "sweep.failed", "sweep.cancelled", "experiment.failed"]
 
 
 class Webhook(Frozen):
@@ -40,7 +40,7 @@ class Webhook(Frozen):
 
     url: str = Field(max_length=2000, description="Address that gets a signed POST")
     events: tuple[EventName, ...] = Field(
-        ("sweep.finished", "sweep.failed"), min_length=1, max_length=3, description="What to tell"
+        ("sweep.finished", "sweep.failed", "sweep.cancelled"), min_length=1, max_length=4, description="What to tell"
     )
 
 

@@ -3,42 +3,53 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, exists, not_, or_, select
 from sqlmodel import Session, col
 
 from app.store.clock import now, read_clock
 from app.store.ids import new_id
+from app.store.states import State
 from app.store.sweep_views import BAD, has_ended, summaries
 from app.store.tables import Delivery, Experiment, Sweep
 
 WAITS = (10.0, 60.0, 300.0, 1800.0, 7200.0)
 """Seconds after each failed attempt; after the last one the message is given up."""
-SWEEPS_AT_ONCE = 50
+USUAL_EVENTS = ("sweep.finished", "sweep.failed", "sweep.cancelled")
+"""What a webhook is told that names no events."""
 
 
 def write_down(session: Session) -> list[str]:
     """Messages about sweeps that have ended, and about their failed experiments; returns the new ones' ids."""
     query = (
         select(Sweep)
-        .where(col(Sweep.webhook).is_not(None), col(Sweep.notified_at).is_(None), col(Sweep.deleted_at).is_(None))
+        .where(
+            col(Sweep.webhook).is_not(None),
+            col(Sweep.notified_at).is_(None),
+            col(Sweep.deleted_at).is_(None),
+            # of one that goes on without a failure there is nothing to tell, however many of them there are
+            or_(not_(_has_own([state for state in State if not state.is_finished()])), _has_own(BAD)),
+        )
         .order_by(col(Sweep.id))
-        .limit(SWEEPS_AT_ONCE)
         .with_for_update(skip_locked=True)
     )
     waiting = list(session.scalars(query))
     made: list[str] = []
     for sweep, summary in zip(waiting, summaries(session, waiting), strict=True):
-        events = sweep.document["webhook"]
-        wanted = events.get("events", ["sweep.finished", "sweep.failed"])
+        wanted = sweep.document["webhook"].get("events", USUAL_EVENTS)
         if "experiment.failed" in wanted:
             made += [_message(session, sweep, "experiment.failed", row) for row in _failed(session, sweep.id)]
         if has_ended(summary.state):
             sweep.notified_at = read_clock(session)
-            event = "sweep.failed" if any(state.value in summary.counts for state in BAD) else "sweep.finished"
+            event = f"sweep.{summary.state}"
             if event in wanted:
                 made.append(_message(session, sweep, event, None, counts=summary.counts))
     session.flush()
     return made
+
+
+def _has_own(states: Sequence[State]) -> ColumnElement[bool]:
+    """An experiment of the sweep is in one of the states."""
+    return exists().where(col(Experiment.sweep) == col(Sweep.id), col(Experiment.state).in_(states))
 
 
 def _failed(session: Session, sweep: str) -> Sequence[Experiment]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app.store.deliveries import USUAL_EVENTS
 from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan, read_yaml
 from engine.spec import SpecError
 from tests.services import ROOT, SPEC
@@ -238,6 +239,12 @@ def test_the_document_can_be_submitted_again_as_it_was_kept() -> None:
         "window_to": 360,
         "stop": {"target": 0.9},
     }
+
+
+def test_a_webhook_is_told_of_every_end_unless_it_names_events() -> None:
+    webhook = sweep(webhook="https://example.org/hook").webhook
+    assert webhook is not None
+    assert webhook.events == USUAL_EVENTS
 
 
 def test_every_sweep_of_the_documentation_can_be_read() -> None:

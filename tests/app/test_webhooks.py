@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from sqlalchemy import update
+from sqlmodel import col
 
 from app import webhooks
 from app.config import Settings
 from app.store.database import Database
-from app.store.tables import Delivery
+from app.store.tables import Delivery, Sweep
 from app.webhooks import Postman, Undelivered, is_public, refuse, send
 from tests.app.store.test_sweeps import look, make, run_all
+from tests.services import wait_until
 
 SECRET = "a secret of the tests"
 
@@ -68,7 +70,7 @@ def message(url: str) -> Delivery:
     "address",
     ["127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
      "255.255.255.255", "::1", "::", "fe80::1", "fc00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1",
-     "2002:7f00:1::", "ff02::1", "198.18.0.1", "192.0.2.1"],
+     "2002:7f00:1::", "ff02::1", "198.18.0.1", "192.0.2.1", "fec0::1", "3fff::1", "5f00::1"],
 )  # fmt: skip
 def test_addresses_that_only_this_network_reaches_are_refused(settings: Settings, address: str) -> None:
     assert not is_public(ipaddress.ip_address(address))
@@ -126,6 +128,24 @@ def test_a_finished_sweep_is_told_with_a_signature(allowed: Settings, database: 
     [delivery] = look(database, key).deliveries
     assert (delivery.attempts, delivery.error, delivery.next_try) == (1, None, None)
     assert delivery.delivered_at is not None
+
+
+def test_an_error_that_nobody_thought_of_does_not_end_the_messages(
+    allowed: Settings, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(webhooks, "PERIOD_SECONDS", 0.01)
+    with receiver() as (url, received):
+        broken = make(sqlite_database, document={}, webhook=url)  # a document without its webhook: a KeyError
+        run_all(sqlite_database)
+        postman = Postman(allowed, sqlite_database)
+        postman.start()
+        wait_until(lambda: "webhooks go on after an error" in caplog.text, what="the error in the log")
+        with sqlite_database.write() as session:
+            session.execute(update(Sweep).where(col(Sweep.id) == broken).values(webhook=None))
+        make(sqlite_database, document={"webhook": {"url": url}}, webhook=url)
+        wait_until(lambda: received, what="the message")
+        postman.stop()
+    assert json.loads(received[0][2])["event"] == "sweep.finished"
 
 
 def test_a_refused_message_waits_and_is_sent_again(allowed: Settings, sqlite_database: Database) -> None:

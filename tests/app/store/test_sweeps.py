@@ -371,6 +371,35 @@ def test_a_webhook_is_told_once_when_the_sweep_has_ended_and_again_after_a_retry
     assert told() == ["experiment.failed", "sweep.failed", "sweep.finished"]
 
 
+def test_a_webhook_is_told_of_an_ended_sweep_however_many_older_ones_wait(database: Database) -> None:
+    options: dict[str, Any] = {
+        "document": {"webhook": {"url": "https://example.org"}},
+        "webhook": "https://example.org",
+    }
+    for _ in range(60):
+        make(database, reuse=False, **options)
+    last = make(database, reuse=False, **options)
+    with database.write() as session:
+        sweeps.for_each(session, found(session, last), experiments.cancel)
+        assert len(deliveries.write_down(session)) == 1
+    assert [row.event for row in look(database, last).deliveries] == ["sweep.cancelled"]
+
+
+def test_a_webhook_is_told_of_a_sweep_that_only_reuses(database: Database) -> None:
+    options: dict[str, Any] = {
+        "document": {"webhook": {"url": "https://example.org"}},
+        "webhook": "https://example.org",
+    }
+    make(database)
+    key = make(database, **options)
+    with database.write() as session:
+        assert deliveries.write_down(session) == []
+    run_all(database)
+    with database.write() as session:
+        assert len(deliveries.write_down(session)) == 1
+    assert [row.event for row in look(database, key).deliveries] == ["sweep.finished"]
+
+
 def test_a_message_is_tried_again_later_and_given_up_in_the_end(database: Database) -> None:
     key = make(database, document={"webhook": {"url": "https://example.org"}}, webhook="https://example.org")
     run_all(database)
