@@ -227,8 +227,14 @@ class SweepPlan:
     sweep: SweepSpec
     cells: tuple[Cell, ...]
     points: tuple[Point, ...]
+    """Without those that are refused."""
     excluded: int
     refused: tuple[Refused, ...]
+
+    @property
+    def experiments(self) -> int:
+        """How many the document asks for, refused ones too."""
+        return self.sweep.count - self.excluded
 
     def or_raise(self) -> Self:
         """The plan, if nothing is wrong with it."""
@@ -254,6 +260,7 @@ def make_plan(sweep: SweepSpec, data_root: Path | None, weights: Weights | None 
             raw = _assemble(sweep.base, cell)
         except SpecError as error:
             faults.note(error.problems, label(cell), len(sweep.seeds))
+            assembled.append((cell, []))
             continue
         kept = []
         for seed in sweep.seeds:
@@ -275,7 +282,7 @@ def make_plan(sweep: SweepSpec, data_root: Path | None, weights: Weights | None 
     seen: Seen = {}
     points, cells = list[Point](), list[Cell]()
     for index, (cell, kept) in enumerate(assembled):
-        specs = _parse(sweep, cell, kept, faults)
+        specs = _parse(sweep, cell, kept, faults) if kept else []
         cells.append(_normalised(cell, specs[0]) if specs else cell)
         for spec in specs:
             point = Point(index, spec.seed, spec, spec.fingerprint())
@@ -286,8 +293,9 @@ def make_plan(sweep: SweepSpec, data_root: Path | None, weights: Weights | None 
                     point = replace(point, reason="; ".join(problem.message for problem in error.problems))
                 else:
                     faults.note(error.problems, f"{label(cell)}, seed {spec.seed}", 1)
+                    continue
             points.append(point)
-    _refuse_doubles(points, cells, faults)
+    points = _without_doubles(points, cells, faults)
     order = {seed: number for number, seed in enumerate(sweep.seeds)}
     points.sort(key=lambda point: (order[point.seed], point.cell))
     return SweepPlan(sweep, tuple(cells), tuple(points), excluded, faults.all())
@@ -383,13 +391,14 @@ def _experiment_name(sweep: str | None, cell: Cell, seed: int) -> str:
     return f"{head[: 197 - len(tail)]}, {tail}" if head else tail
 
 
-def _refuse_doubles(points: Sequence[Point], cells: Sequence[Cell], faults: _Faults) -> None:
+def _without_doubles(points: Sequence[Point], cells: Sequence[Cell], faults: _Faults) -> list[Point]:
     first: dict[str, Point] = {}
     for point in points:
         other = first.setdefault(point.fingerprint, point)
         if other is not point:
             message = f"gives the same experiments as {label(cells[other.cell])}; leave one of them out"
             faults.note((Problem("", message, cells[point.cell]),), label(cells[point.cell]), 1)
+    return list(first.values())
 
 
 def _normalised(cell: Cell, spec: ExperimentSpec) -> Cell:

@@ -1,6 +1,7 @@
 """What the experiments of a sweep would take: as measured in the store, else found by a rehearsal, else unknown."""
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pydantic import BaseModel, Field
 from app.api.services import Services
 from app.store import timings
 from app.store.estimates import Measurements
+from app.store.plan import Window
 from engine import catalogue
 from engine.spec import ExperimentSpec
 
@@ -20,7 +22,8 @@ REHEARSAL_SECONDS = 5.0
 class CostView(BaseModel):
     """What it would take, as far as similar experiments in the store or a rehearsal tell."""
 
-    seconds: float | None = Field(description="With the workers there are now; null: nothing is known")
+    seconds: float | None = Field(description="Of work, with the workers there are now; null: nothing is known")
+    days: int | None = Field(description="On so many days its window must open; null: no window, or nothing is known")
     bytes: float | None
     unknown_seconds: int = Field(description="Experiments without a measurement of their time")
     unknown_bytes: int = Field(description="Experiments without a measurement of their traffic")
@@ -66,9 +69,13 @@ def _kind(spec: ExperimentSpec) -> str:
 
 
 def cost_of(
-    specs: Sequence[ExperimentSpec], measured: Measurements, prices: Mapping[str, RoundPrice], slots: int
+    specs: Sequence[ExperimentSpec],
+    measured: Measurements,
+    prices: Mapping[str, RoundPrice],
+    slots: int,
+    window: Window | None,
 ) -> CostView:
-    """The sum over all experiments, shared by the slots."""
+    """The sum over all experiments, shared by the slots and spread over the days of the window."""
     times, payloads, scaled, rehearsed = list[float](), list[float](), 0, 0
     for spec in specs:
         plain = spec.canonical()
@@ -85,24 +92,28 @@ def cost_of(
         if payload is not None:
             payloads.append(payload * spec.rounds)
     seconds = max(sum(times) / max(1, slots), max(times)) if times else None
+    days = None if seconds is None or window is None else max(1, math.ceil(seconds / (60 * window.length)))
     unknown = len(specs) - len(times)
     return CostView(
         seconds=seconds,
+        days=days,
         bytes=sum(payloads) if payloads else None,
         unknown_seconds=unknown,
         unknown_bytes=len(specs) - len(payloads),
         scaled=scaled,
         rehearsed=rehearsed,
         slots=slots,
-        text=_in_words(seconds, unknown, len(specs), "roughly" if rehearsed else "about"),
+        text=_in_words(seconds, days, unknown, len(specs), "roughly" if rehearsed else "about"),
     )
 
 
-def _in_words(seconds: float | None, unknown: int, count: int, word: str) -> str:
+def _in_words(seconds: float | None, days: int | None, unknown: int, count: int, word: str) -> str:
     if not count:
         return "nothing to run"
     if seconds is None:
         return "no measurement yet"
     hours, minutes = divmod(round(seconds / 60), 60)
     span = f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds:.0f} s"
+    if days is not None:
+        span += f" within its window on {days} {'day' if days == 1 else 'days'}"
     return f"{word} {span}" + (f"; no measurement yet for {unknown} of {count} experiments" if unknown else "")

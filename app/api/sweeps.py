@@ -81,7 +81,7 @@ class SweepCheck(BaseModel):
     cells: int
     experiments: int = Field(description="Without the excluded ones")
     excluded: int
-    to_run: int
+    to_run: int = Field(description="Without those that are there already, refused or not applicable")
     reused: dict[str, int] = Field(description="Experiments that are there already, by state")
     refused: list[RefusedView]
     not_applicable: list[NotApplicableView]
@@ -170,7 +170,7 @@ def _check(use: Services, sweep: SweepSpec, rehearse: bool) -> SweepCheck:
     return SweepCheck(
         ok=not refused,
         cells=len(plan.cells),
-        experiments=len(plan.points),
+        experiments=plan.experiments,
         excluded=plan.excluded,
         to_run=len(fresh),
         reused=dict(Counter(state.value for _, state in known.values())),
@@ -179,7 +179,7 @@ def _check(use: Services, sweep: SweepSpec, rehearse: bool) -> SweepCheck:
             NotApplicableView(cell=cell, reason=reason or "", experiments=count)
             for (cell, reason), count in reasons.items()
         ],
-        cost=cost_of(fresh, measured, prices, slots),
+        cost=cost_of(fresh, measured, prices, slots, sweep.window),
     )
 
 

@@ -57,6 +57,11 @@ class Window(BaseModel):
             raise ValueError(f"a window must not begin and end at the same minute, but got {self.begin} twice")
         return self
 
+    @property
+    def length(self) -> int:
+        """Minutes of a day in which it is open."""
+        return (_minutes(self.end) - _minutes(self.begin)) % MINUTES_A_DAY
+
     def minutes(self, today: datetime | None = None) -> tuple[int, int]:
         """Minutes of the day in UTC, by the zone's offset of today."""
         offset = (today or datetime.now(UTC)).astimezone(_zone(self.zone)).utcoffset()

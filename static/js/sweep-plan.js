@@ -8,8 +8,9 @@ export function plural(count, word) {
 }
 
 /** "about 5 h 20 min", or nothing where nothing is known. */
-function timeText({ seconds, rehearsed }) {
-  return seconds === null ? "" : `${rehearsed ? "roughly" : "about"} ${duration(seconds)}`;
+function timeText({ seconds, days, rehearsed }) {
+  if (seconds === null) return "";
+  return `${rehearsed ? "roughly" : "about"} ${duration(seconds)}${days === null ? "" : ` within its window on ${plural(days, "day")}`}`;
 }
 
 /** "on this worker", and with several slots on all of them. */

@@ -73,6 +73,7 @@ def test_one_wrong_value_refuses_the_whole_sweep_and_says_in_how_many_experiment
     found = plan(grid={"training.lr": [0.1, -1]}, seeds={"from": 1, "count": 3})
     [item] = found.refused
     assert (item.problem.field, item.problem.value, item.experiments) == ("training.lr", -1, 3)
+    assert (found.experiments, len(found.cells), len(found.points)) == (6, 2, 3)
     with pytest.raises(SpecError, match=r"training.lr: .*\(in lr -1 and 2 more\)"):
         found.or_raise()
 
@@ -96,7 +97,9 @@ def test_an_unsupported_topology_is_not_applicable() -> None:
 
 
 def test_missing_data_is_an_error_and_not_a_missing_application() -> None:
-    assert "dataset.name" in refusals(grid={"dataset": [{"name": "cifar10"}]})
+    found = plan(grid={"dataset": [{"name": "cifar10"}, BASE["dataset"]]})
+    assert [item.problem.field for item in found.refused] == ["dataset.name"]
+    assert (found.experiments, [point.spec.dataset.name for point in found.points]) == (2, ["synthetic"])
 
 
 def test_exclude_leaves_out_what_matches_all_its_fields() -> None:
@@ -123,8 +126,11 @@ def test_an_exclusion_that_matches_nothing_is_refused() -> None:
 def test_two_cells_with_the_same_experiment_are_refused() -> None:
     messages = refusals(list=[{"algorithm": {"name": "fedprox"}}, {"algorithm": {"name": "fedprox", "mu": 0.01}}])
     assert messages == {"": "gives the same experiments as fedprox; leave one of them out"}
-    again = refusals(list=[{"rounds": 2}, {"rounds": 2, "clients": 2}])
-    assert again == {"": "gives the same experiments as rounds 2; leave one of them out"}
+    again = plan(list=[{"rounds": 2}, {"rounds": 2, "clients": 2}])
+    assert [item.problem.message for item in again.refused] == [
+        "gives the same experiments as rounds 2; leave one of them out"
+    ]
+    assert (again.experiments, len(again.points)) == (2, 1)
 
 
 def test_a_grid_of_a_thousand_million_points_is_refused_before_it_is_expanded() -> None:
@@ -190,6 +196,7 @@ def test_a_path_through_a_plain_value_is_refused() -> None:
     base = {**BASE, "training": 5}
     found = make_plan(SweepSpec.parse({"base": base, "grid": {"training.lr": [0.1]}}), None)
     assert [item.problem.field for item in found.refused] == ["base.training"]
+    assert (found.experiments, len(found.cells), found.points) == (1, 1, ())
 
 
 def test_yaml_reads_times_as_texts_and_exponents_as_numbers() -> None:

@@ -76,7 +76,25 @@ def test_a_dry_run_shows_what_exists_and_what_the_rest_costs(client: httpx.Clien
     assert (found["reused"], found["to_run"]) == ({"finished": 2}, 2)
     assert found["cost"]["seconds"] == 2 * 20 * 0.25
     assert found["cost"]["bytes"] == 2 * 20 * 240
-    assert found["cost"]["text"] == "about 10 s"
+    assert (found["cost"]["text"], found["cost"]["days"]) == ("about 10 s", None)
+
+
+@pytest.mark.parametrize(
+    ("window", "days", "text"),
+    [
+        ("22:00-06:00", 1, "about 5 min within its window on 1 day"),
+        ("23:59-00:01", 3, "about 5 min within its window on 3 days"),
+    ],
+)
+def test_a_dry_run_tells_on_how_many_days_the_window_must_open(
+    client: httpx.Client, store: Database, window: str, days: int, text: str
+) -> None:
+    name = f"nightly {days}"
+    posted(client, document(name, grid={"rounds": [1]}))
+    run_all(store)
+    body = document(name, grid={"rounds": [1, 600]}, window=window)
+    cost = client.post("/api/sweeps/check", json=body).json()["cost"]
+    assert (cost["seconds"], cost["days"], cost["text"]) == (2 * 600 * 0.25, days, text)
 
 
 def test_a_dry_run_rehearses_what_was_never_measured_when_it_is_asked_to(client: httpx.Client) -> None:
@@ -98,6 +116,7 @@ def test_one_wrong_cell_refuses_the_whole_sweep(client: httpx.Client) -> None:
         "training.lr",
         2,
     )
+    assert (checked["experiments"], checked["cells"], checked["to_run"]) == (4, 2, 2)
     answer = client.post("/api/sweeps", json=body)
     assert answer.status_code == 422
     assert "(in lr -1 and 1 more)" in errors(answer)["training.lr"]
