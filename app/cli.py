@@ -219,9 +219,10 @@ def submit(
     import yaml
 
     from app.client import ApiError
+    from engine import documents
 
     try:
-        spec = yaml.safe_load(_read(spec_file))
+        spec = documents.read(_read(spec_file))
     except yaml.YAMLError as error:
         _refuse(f"{spec_file} is not readable as YAML or JSON: {error}")
     if not isinstance(spec, dict):

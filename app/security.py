@@ -8,7 +8,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.errors import refusal
+from app.errors import refusal, shown
 
 BODY_LIMIT = 1_000_000
 DEPTH_LIMIT = 32
@@ -125,7 +125,7 @@ def refuse_json(body: bytes) -> _Refused | None:
         if depth > DEPTH_LIMIT:
             return 422, f"JSON may be nested {DEPTH_LIMIT} levels deep at most", None
     try:
-        json.loads(body, parse_constant=_refuse_constant)
+        json.loads(body, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twice)
     except (ValueError, RecursionError) as error:
         return 422, f"the body is not valid JSON: {error}", None
     return None
@@ -133,6 +133,15 @@ def refuse_json(body: bytes) -> _Refused | None:
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _refuse_twice(fields: list[tuple[str, object]]) -> None:
+    """A parser would take the last one without a word."""
+    seen = set()
+    for name, _ in fields:
+        if name in seen:
+            raise ValueError(f"the field {shown(repr(name))} stands there twice")
+        seen.add(name)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

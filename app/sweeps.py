@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError, field_validator
 
 from app.store.plan import MOST_PRIORITY, Plan, StopRule, Window
+from engine import documents
 from engine.catalogue import Seen, Weights, check
 from engine.frozen import Frozen
 from engine.spec import ExperimentSpec, Problem, SpecError, explain
@@ -66,7 +67,7 @@ class SweepSpec(Frozen):
     listed: tuple[Annotated[dict[FieldPath, JsonValue], Field(min_length=1)], ...] = Field(
         (), alias="list", max_length=MOST_EXPERIMENTS, description="Combinations written out one by one"
     )
-    seeds: tuple[Annotated[int, Field(ge=0, le=2**32 - 1)], ...] = Field(
+    seeds: tuple[Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)], ...] = Field(
         (42,), min_length=1, max_length=MOST_EXPERIMENTS, description="A list, or {from, count}"
     )
     exclude: tuple[Annotated[dict[FieldPath, JsonValue], Field(min_length=1)], ...] = Field(
@@ -430,30 +431,11 @@ def _text(value: JsonValue) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML without dates and base-60 numbers: 22:00 and 2027-01-31 stay texts, 1e-3 is a number."""
-
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-        first: [
-            (tag, pattern) for tag, pattern in entries if tag.rsplit(":", 1)[-1] not in {"timestamp", "int", "float"}
-        ]
-        for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9]+$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
-    list("-+.0123456789"),
-)
-
-
 def read_yaml(text: str) -> Any:
     """Plain values from YAML or JSON; no aliases, which would let a small text grow without limit."""
     try:
         depth = 0
-        for event in yaml.parse(text, Loader=_Loader):
+        for event in yaml.parse(text, Loader=documents.Loader):
             if isinstance(event, yaml.AliasEvent):
                 message = f"YAML aliases (*{event.anchor}) are not read; write the value out"
                 raise SpecError((Problem("", message, event.anchor),))
@@ -463,7 +445,7 @@ def read_yaml(text: str) -> Any:
                 depth -= 1
             if depth > DEPTH_LIMIT:
                 raise SpecError((Problem("", f"YAML may be nested {DEPTH_LIMIT} levels deep at most", None),))
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 a safe loader with fewer tags
+        return documents.read(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         if isinstance(error, SpecError):
             raise

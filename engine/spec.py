@@ -10,6 +10,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from engine import documents
 from engine.algorithm import AlgorithmParams
 from engine.algorithms import REGISTRY
 from engine.data.spec import DatasetSpec, PartitionSpec
@@ -224,7 +225,7 @@ class ExperimentSpec(Frozen):
     def from_yaml(cls, text: str) -> Self:
         """YAML or JSON, which is a part of it."""
         try:
-            data = yaml.safe_load(text)
+            data = documents.read(text)
         except yaml.YAMLError as error:
             raise SpecError((Problem("", f"not readable as YAML or JSON: {error}", None),)) from None
         return cls.parse(data)

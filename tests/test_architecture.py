@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app.backup": ("app.config", "app.storage", "app.store"),
     "app.disk": ("app.config", "app.storage"),
     "app.reconciler": ("app.config", "app.disk", "app.events", "app.queue", "app.storage", "app.store"),
-    "app.sweeps": ("app.store.plan", "engine.spec", "engine.catalogue", "engine.frozen"),
+    "app.sweeps": ("app.store.plan", "engine.spec", "engine.catalogue", "engine.documents", "engine.frozen"),
     "app.sweep_table": ("app.store", "engine.records"),
     "app.webhooks": ("app.config", "app.store"),
     "app.client": (),

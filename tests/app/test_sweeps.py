@@ -179,6 +179,8 @@ def test_half_a_surrogate_pair_is_refused(fields: dict[str, Any], field: str) ->
         ({"grid": {"rounds": [2, 2]}}, "grid.rounds", "each value may stand once"),
         ({"grid": {"rounds": []}}, "grid.rounds", "at least 1 item"),
         ({"seeds": [1, 1]}, "seeds", "each seed may stand once"),
+        ({"seeds": [True]}, "seeds.0", "must be a valid integer, but got True"),
+        ({"seeds": ["010"]}, "seeds.0", "must be a valid integer, but got '010'"),
         ({"seeds": {"from": 1}}, "seeds", "{from: 42, count: 3}"),
         ({"seeds": {"from": 1, "count": 10**9}}, "seeds", "count must be 1 to 2000"),
         ({"stop": {"min_gain": 0.1}}, "stop", "needs a target or a patience"),
@@ -200,12 +202,14 @@ def test_a_path_through_a_plain_value_is_refused() -> None:
 
 
 def test_yaml_reads_times_as_texts_and_exponents_as_numbers() -> None:
-    text = "window: 22:00-06:00\nday: 2027-01-31\nclock: 22:00\nlr: [1e-3, .5, 10, 0x10, 1_000]\nyes: [true, null]"
+    text = (
+        "window: 22:00-06:00\nday: 2027-01-31\nclock: 22:00\nlr: [1e-3, .5, 10, 0x10, 1_000, 010, 0]\nyes: [true, null]"
+    )
     assert read_yaml(text) == {
         "window": "22:00-06:00",
         "day": "2027-01-31",
         "clock": "22:00",
-        "lr": [0.001, 0.5, 10, "0x10", "1_000"],
+        "lr": [0.001, 0.5, 10, "0x10", "1_000", "010", 0],
         True: [True, None],
     }
 
@@ -219,6 +223,9 @@ def test_yaml_reads_times_as_texts_and_exponents_as_numbers() -> None:
         ("- 1", "must be an object"),
         ("base: {1: 2}", "must be texts"),
         ("base: {rounds: !!float .nan}", "finite number"),
+        ("base: {}\ngrid: {rounds: [1]}\ngrid: {clients: [2]}", "the field 'grid' stands there twice"),
+        ("base: {}\ngrid:\n  rounds: [1]\n  rounds: [2]", "the field 'rounds' stands there twice"),
+        ('{"base": {}, "base": {}}', "the field 'base' stands there twice"),
         ("a: !!python/object/apply:os.system [ls]", "not readable as YAML"),
     ],
 )

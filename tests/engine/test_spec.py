@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import yaml
 
 from engine.spec import PRESETS, ExperimentSpec, SpecError
 
@@ -72,6 +73,15 @@ def test_all_problems_are_reported_at_once() -> None:
 def test_yaml_that_is_no_spec_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(SpecError):
         ExperimentSpec.from_yaml(text)
+
+
+def test_a_field_that_stands_twice_is_refused() -> None:
+    with pytest.raises(SpecError, match="the field 'rounds' stands there twice"):
+        ExperimentSpec.from_yaml("algorithm: {name: fedavg}\nrounds: 3\nrounds: 30")
+
+
+def test_a_number_with_a_leading_zero_is_not_read_as_octal() -> None:
+    assert ExperimentSpec.from_yaml(f"{yaml.safe_dump(MINIMAL)}seed: 010").seed == 10
 
 
 def test_name_tags_and_notes_do_not_change_the_fingerprint() -> None:

@@ -74,6 +74,7 @@ def test_a_large_body_is_refused_whether_announced_or_not(client: httpx.Client) 
         ('{"a": ' * (DEPTH_LIMIT + 1) + "1" + "}" * (DEPTH_LIMIT + 1), "nested"),
         ('{"seed": NaN}', "NaN is not a JSON number"),
         ("{", "not valid JSON"),
+        ('{"a": {"rounds": 1, "rounds": 2}}', "the field 'rounds' stands there twice"),
         ('{"seed": ' + "9" * 10_000 + "}", "not valid JSON"),
         ("\xff", "not valid JSON"),
     ],
