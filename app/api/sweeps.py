@@ -18,7 +18,7 @@ from app.api.sweep_cost import CostView, cost_of, rehearsed_prices
 from app.errors import Errors, Refusal, not_found
 from app.security import YAML_TYPES
 from app.store import estimates, experiments, idempotency, rounds, sequence, steering, sweeps, workers
-from app.store.plan import MOST_PRIORITY, Plan
+from app.store.plan import MOST_PRIORITY
 from app.store.states import State
 from app.store.sweep_views import SweepSummary, SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
@@ -364,22 +364,21 @@ def retry(
     cell: Annotated[int | None, Query(ge=0, lt=MOST_EXPERIMENTS, description="Only this cell, counted from 0")] = None,
 ) -> SweepView:
     """Run those anew that failed, diverged or were cancelled, and only those; reused ones also if they were deleted."""
-    anew, plan = _deleted_runs(use, id)
-    answer = _steer(use, id, lambda session, row: sweeps.retry(session, row, cell, anew, plan))
+    anew = _deleted_runs(use, id)
+    answer = _steer(use, id, lambda session, row: sweeps.retry(session, row, cell, anew))
     use.hint_slots()
     return answer
 
 
-def _deleted_runs(use: Services, id: str) -> tuple[list[NewRun], Plan | None]:
-    """What the document asks for in the place of reused experiments that were deleted, and its plan."""
+def _deleted_runs(use: Services, id: str) -> list[NewRun]:
+    """What the document asks for in the place of reused experiments that were deleted."""
     with use.database.read() as session:
         row = _found(session, id)
         gone = sweeps.deleted(session, row)
     if not gone:
-        return [], None
+        return []
     plan = make_plan(SweepSpec.parse(row.document), use.settings.data_root, weights_of(use)).or_raise()
-    runs = [_new_run(point) for point in plan.points if (point.cell, point.seed) in gone]
-    return runs, plan.sweep.queue_plan
+    return [_new_run(point) for point in plan.points if (point.cell, point.seed) in gone]
 
 
 def _steer(use: Services, id: str, change: Callable[[Session, Sweep], object]) -> SweepView:

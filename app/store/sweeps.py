@@ -19,6 +19,8 @@ from app.store.tables import Experiment, Sweep
 CHUNK = 500
 """Values in one IN list."""
 RETRIED = (State.FAILED, State.CANCELLED, State.DIVERGED)
+_KEPT = ("priority", "window_from", "window_to", "stop")
+"""Of the plan in a retry: somebody asks for it, so it waits for no first moment."""
 _PREFERRED = (State.FINISHED, State.RUNNING, State.QUEUED)
 """Of several experiments that could be reused, the one that is furthest."""
 
@@ -281,32 +283,24 @@ def for_each(session: Session, sweep: Sweep, change: Callable[[Session, str], ob
     return changed
 
 
-def retry(
-    session: Session,
-    sweep: Sweep,
-    cell: int | None = None,
-    anew: Sequence[NewRun] = (),
-    plan: Plan | None = None,
-) -> list[str]:
+def retry(session: Session, sweep: Sweep, cell: int | None = None, anew: Sequence[NewRun] = ()) -> list[str]:
     """New experiments in the place of those, of all or of one cell, that failed, diverged or were cancelled.
 
-    Of a reused one that was deleted nothing is left to repeat; `anew` and `plan` say what stood in its place.
+    Of a reused one that was deleted nothing is left to repeat; `anew` says what the document asks for in its place.
     """
     _lock(session, sweep)
-    again = [
-        slot
-        for slot in slots(session, sweep)
-        if slot.experiment.state in RETRIED and (cell is None or slot.cell == cell)
-    ]
-    kept = ("spec", "fingerprint", "priority", "window_from", "window_to", "stop")
-    entries: list[dict[str, Any]] = [
+    own_plan = _plan(sweep).columns()
+    entries = [
         {
             "sweep": sweep.id,
             "cell": sweep.cells[slot.cell],
             "retry_of": slot.experiment.id,
-            **{name: getattr(slot.experiment, name) for name in kept},
+            "spec": slot.experiment.spec,
+            "fingerprint": slot.experiment.fingerprint,
+            **{name: getattr(slot.experiment, name) if slot.own else own_plan[name] for name in _KEPT},
         }
-        for slot in again
+        for slot in slots(session, sweep)
+        if slot.experiment.state in RETRIED and (cell is None or slot.cell == cell)
     ]
     gone = deleted(session, sweep) if anew else {}
     entries += [
@@ -316,7 +310,7 @@ def retry(
             "retry_of": gone[run.cell, run.seed],
             "spec": run.spec,
             "fingerprint": run.fingerprint,
-            **(plan or Plan()).columns(),
+            **{name: own_plan[name] for name in _KEPT},
         }
         for run in anew
         if (run.cell, run.seed) in gone and (cell is None or run.cell == cell)
@@ -326,6 +320,11 @@ def retry(
         sweep.notified_at = None
         session.flush()
     return made
+
+
+def _plan(sweep: Sweep) -> Plan:
+    """What the document says about all its experiments."""
+    return Plan.model_validate({name: sweep.document[name] for name in Plan.model_fields if name in sweep.document})
 
 
 def mark_deleted(session: Session, sweep: Sweep) -> None:

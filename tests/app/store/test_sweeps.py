@@ -195,7 +195,7 @@ def test_a_deleted_reused_experiment_leaves_the_sweep_incomplete_until_a_retry(d
 
     assert told() == ("cancelled", {"finished": 3, "cancelled": 1})
     with database.write() as session:
-        [again] = sweeps.retry(session, found(session, key), anew=new_runs(), plan=Plan(priority=4))
+        [again] = sweeps.retry(session, found(session, key), anew=new_runs())
     assert told() == ("queued", {"queued": 1, "finished": 3})
     assert [(run.experiment, run.retry_of) for run in look(database, key).cells[0].runs if run.seed == 7] == [
         (again, old)
@@ -236,10 +236,14 @@ def test_a_retry_repeats_only_what_ended_badly_and_takes_its_place(database: Dat
 
 def test_a_failed_reused_experiment_is_repeated_as_the_sweeps_own(database: Database) -> None:
     submit(database, seed=7, rounds=1)
-    key = make(database)
+    plan = {"priority": 4, "window": {"from": "22:00", "to": "06:00", "zone": "+02:00"}}
+    key = make(database, plan=Plan.model_validate(plan), document={"seeds": list(SEEDS), **plan})
     failed = fail_one(database)
     with database.write() as session:
         [again] = sweeps.retry(session, found(session, key))
+        row = experiments.get(session, again)
+        assert row is not None
+        assert (row.priority, row.window_from, row.window_to) == (4, 20 * 60, 4 * 60), "under the sweep's own plan"
     view = look(database, key)
     assert [(run.experiment, run.retry_of, run.reused) for run in view.cells[0].runs if run.seed == 7] == [
         (again, failed, False)
