@@ -202,7 +202,7 @@ class Checkpoints:
         """Delete what no kept manifest names. Call it only after the newest checkpoint counts.
 
         What this writer saved last is kept whatever else lies there: others may have written later rounds that never
-        counted. Files of a later writer are left alone: it may be about to name them.
+        counted. Files of a later writer are left alone: it may be about to name them. OSError: not all could be read.
         """
         manifests = self._manifests()
         if self._saved is not None:
@@ -216,7 +216,9 @@ class Checkpoints:
                 break
             try:
                 data = json.loads(self._read({"file": manifest, "sha256": _digest(manifest)}))
-            except CheckpointDamaged:
+            except CheckpointDamaged as error:
+                if (reason := out_of_reach(error)) is not None:
+                    raise reason from None  # it may be whole, and then what it names must stay
                 continue  # worth nothing, and not counted
             kept += 1
             named.add(manifest)
@@ -252,6 +254,12 @@ class Checkpoints:
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
             raise CheckpointDamaged(f"{name} does not have the checksum its manifest gives")
         return content
+
+
+def out_of_reach(error: CheckpointDamaged) -> OSError | None:
+    """Why a file could not be read that may be whole, and readable later; None: it is gone or damaged."""
+    cause = error.__cause__
+    return cause if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError) else None
 
 
 def _plain(name: str) -> str:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from app import disk
-from engine.checkpoint import CheckpointDamaged, Checkpoints, Saved, Snapshot
+from engine.checkpoint import CheckpointDamaged, Checkpoints, Saved, Snapshot, out_of_reach
 from engine.run import Run
 from workers.patience import wait_for_storage
 
@@ -44,9 +44,7 @@ class PatientCheckpoints:
             try:
                 return self._checkpoints.load(manifest, sha256)
             except CheckpointDamaged as error:
-                if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
-                    raise error.__cause__ from None  # it may be whole, and waiting may help
-                raise
+                raise (out_of_reach(error) or error) from None
 
         try:
             return wait_for_storage(attempt, LOAD_SECONDS, self._should_stop)

@@ -12,7 +12,7 @@ import pytest
 from engine import checkpoint as checkpoint_module
 from engine import rng
 from engine.algorithms import REGISTRY
-from engine.checkpoint import Budget, CheckpointDamaged, Checkpoints, rounds_with_checkpoints
+from engine.checkpoint import Budget, CheckpointDamaged, Checkpoints, LocalFiles, rounds_with_checkpoints
 from engine.records import RoundRecord
 from engine.run import Run
 from tests.engine.conftest import SpecMaker, records_of, same_results
@@ -324,3 +324,19 @@ def test_a_save_that_failed_half_way_is_repeated_and_whole(
     snapshot = Checkpoints(tmp_path).load(saved.manifest, saved.sha256)
     rest = records_of(spec, resume_from=snapshot)
     assert same_results(rest, records_of(spec)[-len(rest) :])
+
+
+def test_pruning_deletes_nothing_while_a_manifest_cannot_be_read(
+    small_spec: SpecMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    run_until(Run(small_spec(rounds=2)), checkpoints, stop_after=2)
+    there = {path.name for path in tmp_path.iterdir()}
+
+    def stale(_: LocalFiles, name: str) -> bytes:
+        raise OSError(116, "Stale file handle")
+
+    monkeypatch.setattr(LocalFiles, "read", stale)
+    with pytest.raises(OSError, match="Stale file handle"):
+        checkpoints.prune()
+    assert {path.name for path in tmp_path.iterdir()} == there

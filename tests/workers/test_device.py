@@ -1,6 +1,8 @@
 """A device that is not there or breaks: the worker stops taking work, and no experiment pays for it."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from app.store.database import Database
 from app.store.states import State
 from engine.artifacts import parse_request
 from engine.spec import ExperimentSpec
-from tests.services import look, spec_with, state, submit
+from tests.services import ROOT, environment, look, spec_with, state, submit
 from workers.device import AGAIN_SECONDS, DeviceTrouble, DeviceUnusable, why_unusable
 from workers.job import run_due, run_next
 from workers.launch import Presence, work
@@ -94,3 +96,11 @@ def test_a_broken_device_is_tried_again_and_work_is_taken_once_it_computes(
 
 def test_a_cpu_can_always_be_used() -> None:
     assert why_unusable("cpu") is None
+
+
+def test_a_started_worker_says_in_one_line_that_its_device_cannot_be_used(broken: Settings) -> None:
+    command = [sys.executable, "-m", "workers.launch"]
+    ended = subprocess.run(command, env=environment(broken), cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 2
+    [line] = ended.stderr.splitlines()
+    assert f"{ABSENT} cannot be used" in line
