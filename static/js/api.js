@@ -60,6 +60,11 @@ function query(values) {
   return parts.length ? `?${parts.join("&")}` : "";
 }
 
+/** A key of a submission: a request that is sent again with it makes nothing twice. Also where a page came without TLS. */
+export function newKey() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 export const api = {
   experiments: (filter = {}) => call(`/api/experiments${query(filter)}`),
   experiment: (id) => call(`/api/experiments/${encodeURIComponent(id)}`),

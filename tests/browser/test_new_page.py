@@ -1,9 +1,14 @@
 """A spec is written, checked while it is written, and queued."""
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.browser.conftest import OpenPage
 from tests.browser.product import Product
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 pytestmark = pytest.mark.browser
 
@@ -79,3 +84,51 @@ def test_a_clone_starts_with_the_spec_of_its_model(
     page.wait_for_selector(READY)
     assert "seed: 43" in page.input_value("#spec")
     assert "name: fedavg-43" in page.input_value("#spec")
+
+
+PRESS = "area.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true, bubbles: true}));"
+"""As Ctrl+Enter, but without the moment that a key of the keyboard takes to arrive."""
+
+
+@pytest.mark.parametrize(("path", "area"), [("/new", "#spec"), ("/sweeps/new", "#document")])
+def test_what_was_just_typed_is_not_queued_before_it_was_checked(open_page: OpenPage, path: str, area: str) -> None:
+    page = open_page(path)
+    page.wait_for_selector(READY)
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if "idempotency-key" in request.headers else None)
+    typed = "area.value = area.value.replace(/rounds: \\d+/, 'rounds: 3'); area.dispatchEvent(new Event('input'));"
+    page.locator(area).evaluate(f"area => {{ {typed} {PRESS} }}")
+    page.wait_for_selector("#queue-it:enabled")
+    assert sent == []
+    assert page.url.partition("#")[0].endswith(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "area", "api"), [("/new", "#spec", "/api/experiments"), ("/sweeps/new", "#document", "/api/sweeps")]
+)
+def test_pressing_again_and_a_lost_answer_make_nothing_twice(
+    product: Product, open_page: OpenPage, path: str, area: str, api: str
+) -> None:
+    page = open_page(path, ignore=("ERR_FAILED",))
+    page.wait_for_selector(READY)
+    page.fill(area, page.input_value(area).replace("name: ", "name: once ", 1))
+    page.wait_for_selector("#queue-it:enabled")
+    keys: list[str] = []
+
+    def lose_the_first(route: "Route") -> None:
+        keys.append(route.request.headers["idempotency-key"])
+        answer = route.fetch()
+        route.abort() if len(keys) == 1 else route.fulfill(response=answer)
+
+    page.route(lambda url: url.endswith(api), lose_the_first)
+    page.locator(area).evaluate(f"area => {{ {PRESS} {PRESS} }}")
+    page.wait_for_selector(WRONG)
+    assert page.inner_text("#verdict") == "Not queued"
+    page.locator("#queue-it").click()
+    page.wait_for_url(f"**{api.removeprefix('/api')}/0*")
+    assert len(keys) == 2
+    assert keys[0] == keys[1]
+    made = [item["id"] for item in product.get(f"{api}?limit=50")["items"] if (item["name"] or "").startswith("once")]
+    for key in made:
+        product.client.post(f"{api}/{key}/cancel", json={})
+    assert len(made) == 1

@@ -2,7 +2,7 @@
 // drawn while it is written.
 
 import { load } from "../../vendor/js-yaml/js-yaml.esm.min.mjs";
-import { api } from "../api.js";
+import { api, newKey } from "../api.js";
 import { FAMILIES, FAMILY_TITLES } from "../colours.js";
 import { all, fill, h, one, pageData, setText } from "../dom.js";
 import { keepInAddress, linkTo, makeEditor, textOfAddress } from "../editor.js";
@@ -244,7 +244,11 @@ let controller = new AbortController();
 let timer = 0;
 let pricing = 0;
 let drawn = "";
-/** @type {{submit: () => Promise<string>}|null} what the button does, once the text was found good; gives the new page */
+/**
+ * What the button does, once the text as it stands was found good; gives the new page. It has its key from the start:
+ * asked again after a lost answer, it makes no second experiment.
+ * @type {{submit: () => Promise<string>}|null}
+ */
 let good = null;
 /** @type {any} the spec as it will be stored, or the sweep as it will be sent */
 let complete = null;
@@ -302,7 +306,8 @@ async function check() {
 
 async function checkSpec(spec, signal) {
   const answer = await api.check(spec, signal);
-  good = { submit: async () => `/experiments/${(await api.submit(spec, crypto.randomUUID())).id}` };
+  const key = newKey();
+  good = { submit: async () => `/experiments/${(await api.submit(spec, key)).id}` };
   complete = answer.spec;
   showProblems([]);
   showNotApplicable(null);
@@ -316,7 +321,8 @@ async function checkSpec(spec, signal) {
 async function checkSweep(sweep, text, signal) {
   const plan = await api.checkSweep(text, signal);
   if (!plan.ok) return refuse(problemsOf(plan));
-  good = { submit: async () => `/sweeps/${(await api.submitSweep(text, crypto.randomUUID())).id}` };
+  const key = newKey();
+  good = { submit: async () => `/sweeps/${(await api.submitSweep(text, key)).id}` };
   complete = sweep;
   showProblems([]);
   showNotApplicable(plan);
@@ -405,6 +411,7 @@ async function drawPartition(spec, signal) {
 function checkSoon() {
   clearTimeout(timer);
   clearTimeout(pricing);
+  good = null;
   button.disabled = true;
   sessionStorage.setItem(DRAFT, area.value);
   editor.drawLines();
@@ -460,15 +467,21 @@ function applyPreset(name) {
 }
 
 async function submit() {
-  if (!good) return;
+  const job = good;
+  if (!job) return;
+  const text = area.value;
+  good = null;
   button.disabled = true;
   try {
-    const page = await working(good.submit());
+    const page = await working(job.submit());
     sessionStorage.removeItem(DRAFT);
     location.assign(page);
   } catch (error) {
-    refuse(error.errors ?? [{ field: "", message: error.message }], "Not queued");
     notice(`Not queued: ${error.message}`, "error");
+    if (area.value !== text) return; // the new text is being checked
+    refuse(error.errors ?? [{ field: "", message: error.message }], "Not queued");
+    good = job;
+    button.disabled = false;
   }
 }
 
@@ -486,7 +499,7 @@ function start() {
 
 area.addEventListener("input", checkSoon);
 document.addEventListener("keydown", (event) => {
-  if ((event.ctrlKey || event.metaKey) && event.key === "Enter") submit();
+  if ((event.ctrlKey || event.metaKey) && event.key === "Enter" && !event.repeat) submit();
 });
 one("#form").addEventListener("submit", (event) => event.preventDefault());
 preset.addEventListener("change", () => applyPreset(preset.value));

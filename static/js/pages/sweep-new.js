@@ -1,6 +1,6 @@
 // A new sweep: write the document, see what it would run and cost while writing, queue it.
 
-import { api } from "../api.js";
+import { api, newKey } from "../api.js";
 import { fill, h, one, pageData, setText } from "../dom.js";
 import { keepInAddress, linkTo, makeEditor, textOfAddress } from "../editor.js";
 import { live } from "../live.js";
@@ -32,7 +32,11 @@ const { showProblems, drawLines } = makeEditor(area);
 
 let controller = new AbortController();
 let timer = 0;
-/** @type {string|null} the text that was found good */
+/**
+ * The text as it stands, once it was found good. It has its key from the start: sent again after a lost answer, it makes
+ * no second sweep.
+ * @type {{text: string, key: string}|null}
+ */
 let good = null;
 
 function verdict(state, text) {
@@ -77,7 +81,7 @@ async function check() {
     const problems = problemsOf(plan);
     showProblems(problems);
     if (!plan.ok) return verdict("bad", plural(problems.length, "problem"));
-    good = text;
+    good = { text, key: newKey() };
     verdict("good", "Ready");
     return await rehearse(plan, () => api.rehearseSweep(text, signal), showPlan);
   } catch (error) {
@@ -91,6 +95,7 @@ async function check() {
 
 function checkSoon() {
   clearTimeout(timer);
+  good = null;
   button.disabled = true;
   sessionStorage.setItem(DRAFT, area.value);
   showLink();
@@ -107,16 +112,21 @@ function showLink() {
 }
 
 async function submit() {
-  if (good === null) return;
+  const job = good;
+  if (!job) return;
+  good = null;
   button.disabled = true;
   try {
-    const made = await working(api.submitSweep(good, crypto.randomUUID()));
+    const made = await working(api.submitSweep(job.text, job.key));
     sessionStorage.removeItem(DRAFT);
     location.assign(`/sweeps/${made.id}`);
   } catch (error) {
+    notice(`Not queued: ${error.message}`, "error");
+    if (area.value !== job.text) return; // the new text is being checked
     showProblems(error.errors ?? [{ field: "", message: error.message }]);
     verdict("bad", "Not queued");
-    notice(`Not queued: ${error.message}`, "error");
+    good = job;
+    button.disabled = false;
   }
 }
 
@@ -130,7 +140,7 @@ function start() {
 window.addEventListener("hashchange", () => textOfAddress() !== null && start());
 area.addEventListener("input", checkSoon);
 area.addEventListener("keydown", (event) => {
-  if ((event.ctrlKey || event.metaKey) && event.key === "Enter") submit();
+  if ((event.ctrlKey || event.metaKey) && event.key === "Enter" && !event.repeat) submit();
 });
 button.addEventListener("click", submit);
 one("#start-over").addEventListener("click", () => {
