@@ -159,6 +159,23 @@ def test_a_dropped_connection_shows_a_banner_and_loses_no_round(
     assert drawn(page, "accuracy")["y"] == [record["accuracy"] for record in records]
 
 
+def test_notes_that_are_not_saved_yet_survive_new_rounds(
+    store: Database, product: Product, open_page: OpenPage
+) -> None:
+    experiment = put(store, HISTORY, upto=3)
+    page = open_page(f"/experiments/{experiment}")
+    page.get_by_text("Name, tags and notes").click()
+    page.fill("#label-notes", "the second client")
+    page.locator("h1").click()
+    advance(store, experiment, HISTORY[4])
+    page.wait_for_function("() => window.fedarena.charts.accuracy.data[0].x.length === 5")
+    assert page.input_value("#label-notes") == "the second client"
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_function("() => document.querySelector('#notes').textContent === 'the second client'")
+    product.client.patch(f"/api/experiments/{experiment}", json={"notes": "from elsewhere"}).raise_for_status()
+    page.wait_for_function("() => document.querySelector('#label-notes').value === 'from elsewhere'")
+
+
 def test_the_downloads_hold_every_round(finished: dict[str, str], product: Product, open_page: OpenPage) -> None:
     page = open_page(f"/experiments/{finished['fedavg-42']}")
     with page.expect_download() as waiting:

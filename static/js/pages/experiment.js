@@ -323,21 +323,27 @@ function renderLabels() {
   fill(one("#tags"), experiment.tags.map((tag) => h("span", { class: "tag" }, tag)));
   setText(one("#notes"), experiment.notes || "");
   one("#notes").hidden = !experiment.notes;
-  const form = one("#labels-form");
-  if (form.contains(document.activeElement)) return; // somebody is writing
+  if (edited) return; // what somebody wrote and did not save yet
   field("label-name").value = experiment.name ?? "";
   field("label-tags").value = experiment.tags.join(", ");
   field("label-notes").value = experiment.notes ?? "";
 }
 
+let edited = false;
 const field = (id) => /** @type {HTMLInputElement} */ (one(`#${id}`));
+
+/** As the form says them. */
+function labels() {
+  const tags = field("label-tags").value.split(",").map((tag) => tag.trim()).filter(Boolean);
+  return { name: field("label-name").value.trim() || null, tags: [...new Set(tags)], notes: field("label-notes").value };
+}
 
 async function saveLabels(event) {
   event.preventDefault();
-  const tags = field("label-tags").value.split(",").map((tag) => tag.trim()).filter(Boolean);
+  const written = labels();
   try {
-    experiment = await working(api.relabel(id, { name: field("label-name").value.trim() || null, tags: [...new Set(tags)], notes: field("label-notes").value }));
-    /** @type {HTMLElement} */ (document.activeElement)?.blur();
+    experiment = await working(api.relabel(id, written));
+    edited = JSON.stringify(labels()) !== JSON.stringify(written);
     renderLabels();
     renderSpec();
     notice("Saved.");
@@ -398,6 +404,7 @@ function readLogSoon() {
 
 log.addEventListener("toggle", () => log.open && readLog());
 
+one("#labels-form").addEventListener("input", () => (edited = true));
 one("#labels-form").addEventListener("submit", saveLabels);
 // only when it comes into view: a large data set takes a moment
 const looked = new IntersectionObserver((entries) => {
