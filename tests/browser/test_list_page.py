@@ -1,11 +1,17 @@
 """The list is current without a reload, can be searched, and leads to a comparison."""
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from app.store.database import Database
+from engine.spec import ExperimentSpec
 from tests.browser.conftest import OpenPage
-from tests.browser.filled import put
-from tests.browser.product import Product, small
+from tests.browser.filled import SPEC, advance, put, run
+from tests.browser.product import Product, eventually, small
+
+if TYPE_CHECKING:
+    from playwright.sync_api import APIResponse, Route
 
 pytestmark = pytest.mark.browser
 
@@ -60,6 +66,24 @@ def test_a_column_head_sorts_the_rows(finished: dict[str, str], open_page: OpenP
     values = [float(text) for text in shown]
     assert values == sorted(values, reverse=True)
     assert "sort=best" in page.url
+
+
+def test_an_answer_that_was_read_earlier_does_not_undo_what_came_live(store: Database, open_page: OpenPage) -> None:
+    history = run(ExperimentSpec.parse(SPEC).canonical())
+    experiment = put(store, history, upto=len(history) - 2, name="overtaken")
+    page = open_page("/experiments?search=overtaken")
+    page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+    held: list[tuple[Route, APIResponse]] = []
+    page.route("**/api/experiments?**", lambda route: held.append((route, route.fetch())))
+    page.get_by_role("button", name="Best (%)").click()
+    eventually(lambda: page.wait_for_timeout(20) or held, "the list to be asked for")
+    advance(store, experiment, history[-1])
+    finished = page.locator(f'tr[data-id="{experiment}"] .chip[data-state="finished"]')
+    finished.wait_for()
+    [(route, answer)] = held
+    route.fulfill(response=answer, json={**answer.json(), "total": 7})
+    page.wait_for_function("() => document.querySelector('#count').textContent.startsWith('1 of 7')")
+    assert finished.count() == 1
 
 
 def test_names_and_tags_are_shown_as_text(store: Database, open_page: OpenPage) -> None:

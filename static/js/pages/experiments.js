@@ -281,14 +281,28 @@ async function tagSelected(event) {
 
 let asked = 0;
 
+/** What came live after the server had read its answer is newer than the answer. */
+function newer(item) {
+  const known = experiments.get(item.id);
+  return known && (known.seq > item.seq || known.next_round > item.next_round) ? known : item;
+}
+
+/** Whether a filter whose meaning is plain leaves it in; the others are the server's to judge. */
+function fits(experiment) {
+  const { state, algorithm, dataset } = filters();
+  const plain = [[state, experiment.state], [algorithm, experiment.spec.algorithm.name], [dataset, experiment.spec.dataset.name]];
+  return !experiment.deleted_at && plain.every(([wanted, value]) => !wanted || wanted === value);
+}
+
 async function reload() {
   const mine = ++asked;
   setQuery({ ...request(), group: group.checked ? "method" : "" });
   try {
     const answer = await working(api.experiments({ ...request(), limit: Math.min(500, Math.max(PAGE, experiments.size)) }));
     if (mine !== asked) return;
+    const items = answer.items.map(newer).filter(fits);
     experiments.clear();
-    for (const item of answer.items) experiments.set(item.id, item);
+    for (const item of items) experiments.set(item.id, item);
     total = answer.total;
     render();
   } catch (error) {
@@ -297,9 +311,11 @@ async function reload() {
 }
 
 async function loadMore() {
+  const mine = asked;
   try {
     const answer = await working(api.experiments({ ...request(), limit: PAGE, offset: experiments.size }));
-    for (const item of answer.items) experiments.set(item.id, item);
+    if (mine !== asked) return; // another list was asked for since
+    for (const item of answer.items.map(newer).filter(fits)) experiments.set(item.id, item);
     total = answer.total;
     render();
   } catch (error) {
@@ -321,15 +337,14 @@ const reloadSoon = (wait = 250) => {
 
 live.onState((experiment) => {
   const known = experiments.get(experiment.id);
-  const { state, algorithm, dataset } = filters();
   if (!known) {
     // whether it belongs here and where, only the server knows; what clearly does not is left out
-    if ((state && state !== experiment.state) || (algorithm && algorithm !== experiment.spec.algorithm.name) || (dataset && dataset !== experiment.spec.dataset.name)) return;
-    reloadSoon();
-  } else if (experiment.deleted_at || (state && state !== experiment.state)) {
+    if (fits(experiment)) reloadSoon();
+  } else if (!fits(experiment)) {
     experiments.delete(experiment.id);
     total -= 1;
     renderSoon();
+    reloadSoon(); // an answer on its way may still have it
   } else if (experiment.seq >= known.seq) {
     experiments.set(experiment.id, experiment);
     renderSoon();
