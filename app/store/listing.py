@@ -102,8 +102,8 @@ def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
 
 
 def _tagged(tag: str) -> ColumnElement[bool]:
-    """Tags are a JSON list: the tag with its quotes is one whole entry."""
-    return cast(col(Experiment.tags), Text).contains(json.dumps(tag), autoescape=True)
+    """Tags are a JSON list: the tag with its quotes is one whole entry, its letters as the database keeps them."""
+    return cast(col(Experiment.tags), Text).contains(json.dumps(tag, ensure_ascii=False), autoescape=True)
 
 
 def _key(sort: Sort) -> Any:

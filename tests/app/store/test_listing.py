@@ -37,6 +37,12 @@ def test_values_that_are_missing_come_last_and_equal_ones_newest_first(database:
     assert ids(database, sort=Sort.BEST, descending=False) == [low, newer, high, none]
 
 
+def test_a_tag_is_found_in_any_script(database: Database) -> None:
+    found = submit(database, tags=["μ klein", "夜"])
+    submit(database, tags=["m klein"])
+    assert ids(database, Filter(tag="μ klein")) == ids(database, Filter(tag="夜")) == [found]
+
+
 def test_filters_join_and_pages_follow_each_other(database: Database) -> None:
     night = [submit(database, tags=["night", 'with "quotes"'], seed=seed) for seed in range(3)]
     submit(database, tags=["nightly"])
