@@ -257,7 +257,8 @@ class FedArena:
                     answered, pauses = True, _pauses()
                     for event in _parse(answer.iter_lines()):
                         after = event.seq
-                        yield event
+                        if event.kind != "ping":  # which only tells how far the stream is
+                            yield event
             except httpx.TransportError as error:
                 if not answered:
                     self._nobody(error)

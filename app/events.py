@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
 PING_SECONDS = 15.0
+"""So often a silent stream says that it lives and how far it is; pages give up after two and a half times as long."""
 QUEUE_LIMIT = 1000
 """A reader this far behind is cut off; it comes back with Last-Event-ID and loses nothing."""
 SUBSCRIBER_LIMIT = 2000
 PAGE = 500
-PING = b": ping\n\n"
 RETRY = b"retry: 1000\n\n"
 
 
@@ -119,16 +119,17 @@ class Events:
             yield RETRY
             # the reader sends what comes after the subscriber's position; what lies between is read here
             while after < subscriber.position and not self._closed:
-                page = await run_in_threadpool(self._read, after, subscriber.position)
+                page = await run_in_threadpool(self._read, after, subscriber.position, experiments)
                 for event in page:
-                    if subscriber.wants(event):
-                        yield event.text
+                    yield event.text
                 after = page[-1].seq if len(page) == PAGE else subscriber.position
             while not self._closed:
                 try:
                     news = await asyncio.wait_for(subscriber.queue.get(), PING_SECONDS)
                 except TimeoutError:
-                    yield PING
+                    if subscriber.queue.empty():
+                        # all up to the reader's position was handed over or not wanted: who comes back may go on there
+                        yield ping(max(after, self._position))
                     continue
                 if news is None:
                     return
@@ -159,7 +160,7 @@ class Events:
 
     async def _distribute(self) -> None:
         while True:
-            page = await run_in_threadpool(self._read, self._position, None)
+            page = await run_in_threadpool(self._read, self._position, None, None)
             for event in page:
                 self._position = event.seq
                 slow = [s for s in self._subscribers if s.wants(event) and not s.offer(event)]
@@ -174,9 +175,15 @@ class Events:
 
         return await run_in_threadpool(read)
 
-    def _read(self, after: int, upto: int | None) -> list[Event]:
+    def _read(self, after: int, upto: int | None, experiments: frozenset[str] | None) -> list[Event]:
         with self._database.read() as session:
-            return [encode(change) for change in changes_after(session, after, limit=PAGE, upto=upto)]
+            page = changes_after(session, after, limit=PAGE, upto=upto, experiments=experiments)
+            return [encode(change) for change in page]
+
+
+def ping(position: int) -> bytes:
+    """An event and no comment, which scripts cannot hear; without data it would not be handed to them either."""
+    return f"id: {position}\nevent: ping\ndata: {{}}\n\n".encode()
 
 
 def encode(change: Change) -> Event:

@@ -17,7 +17,8 @@ router = APIRouter(tags=["events"])
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "`event: state`: an experiment; `event: round`: a record; `id:` is the number of the change",
+            "description": "`event: state`: an experiment; `event: round`: a record; `id:` the number of the change; "
+            "`event: ping`: there is nothing else up to this number",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         }
     },

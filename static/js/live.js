@@ -3,6 +3,9 @@
 const FIRST_WAIT = 1000;
 const LONGEST_WAIT = 15_000;
 const HIDDEN_GRACE = 2000;
+/** The server speaks every 15 seconds at least. */
+const LONGEST_SILENCE = 40_000;
+const LOOK_EVERY = 5000;
 
 /** @typedef {"connecting"|"live"|"offline"|"sleeping"} LiveState */
 
@@ -16,6 +19,8 @@ class Live extends EventTarget {
     this.last = null;
     /** Time at which the data was last known to be complete. */
     this.seen = Date.now();
+    /** Time of the last sign of life, or of the question for one. */
+    this.heard = Date.now();
     this.retryAt = 0;
     this.started = false;
     this.source = null;
@@ -35,7 +40,8 @@ class Live extends EventTarget {
     }
     this.started = true;
     document.addEventListener("visibilitychange", () => this.visibility());
-    window.addEventListener("online", () => this.connect());
+    window.addEventListener("online", () => document.hidden || this.connect());
+    setInterval(() => this.listen(), LOOK_EVERY);
     window.addEventListener("pagehide", () => this.close());
     window.addEventListener("pageshow", (event) => event.persisted && this.connect());
     if (!document.hidden) this.connect();
@@ -50,11 +56,13 @@ class Live extends EventTarget {
     if (this.experiments.length) parts.push(`experiments=${this.experiments.join(",")}`);
     const source = new EventSource(`/api/events${parts.length ? "?" : ""}${parts.join("&")}`);
     this.source = source;
+    this.heard = Date.now();
     source.addEventListener("open", () => {
       this.wait = FIRST_WAIT;
-      this.seen = Date.now();
+      this.seen = this.heard = Date.now();
       this.set("live");
     });
+    source.addEventListener("ping", (event) => this.note(event));
     source.addEventListener("state", (event) => this.receive("state", event));
     source.addEventListener("round", (event) => this.receive("round", event));
     // the browser would repeat the first address with its old `after`; a new source asks after the last id instead
@@ -68,11 +76,23 @@ class Live extends EventTarget {
     });
   }
 
-  /** @param {"state"|"round"} kind @param {MessageEvent} event */
-  receive(kind, event) {
+  /** A sleeping computer or a frozen tunnel breaks no connection: only the silence tells. */
+  listen() {
+    if (!this.source || Date.now() - this.heard < LONGEST_SILENCE) return;
+    this.set("offline");
+    this.connect();
+  }
+
+  /** @param {MessageEvent} event */
+  note(event) {
     const id = Number(event.lastEventId);
     if (id) this.last = id;
-    this.seen = Date.now();
+    this.seen = this.heard = Date.now();
+  }
+
+  /** @param {"state"|"round"} kind @param {MessageEvent} event */
+  receive(kind, event) {
+    this.note(event);
     this.dispatchEvent(new CustomEvent(kind, { detail: JSON.parse(event.data) }));
   }
 

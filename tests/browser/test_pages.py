@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from app import events as events_module
 from app.config import Settings
-from app.store import experiments, logs, rounds, steering, workers
+from app.store import experiments, logs, rounds, sequence, steering, workers
 from app.store.database import Database
 from app.store.overview import QUEUE_SHOWN
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage, Pages
-from tests.browser.product import Product
+from tests.browser.product import Product, eventually
 from tests.services import claim, look, record, serving, short_folder, submit
 
 if TYPE_CHECKING:
@@ -165,6 +166,28 @@ def test_the_overview_follows_a_running_experiment_to_its_end(night: Night, open
     night.advance(9)
     page.locator(f'#finished tr[data-id="{night.running}"]').wait_for()
     assert row.count() == 0
+
+
+LIVE = "import('/static/js/live.js').then(({live}) => %s)"
+
+
+def test_a_page_about_an_old_experiment_knows_how_far_the_others_are(
+    night: Night, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_module, "PING_SECONDS", 0.05)
+    page = open_page(f"/experiments/{night.finished}")
+    night.product.client.patch(f"/api/experiments/{night.failed}", json={"notes": "seen"}).raise_for_status()
+    with night.store.read() as session:
+        reached = sequence.current(session)
+    eventually(lambda: page.evaluate(LIVE % "live.last") == reached, "the number of the newest change")
+
+
+def test_a_connection_that_fell_silent_is_made_anew(night: Night, open_page: OpenPage) -> None:
+    page = open_page("/workers")
+    page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+    with page.expect_request("**/api/events?**"):
+        page.evaluate(LIVE % "live.heard -= 3_600_000")  # as after a night in which the computer slept
+    page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
 
 
 def test_the_form_and_the_text_are_one_spec(night: Night, open_page: OpenPage) -> None:

@@ -126,14 +126,31 @@ def test_a_number_from_another_database_means_everything(client: httpx.Client, s
         assert next(events).seq < 999_999_999
 
 
-def test_a_silent_stream_is_kept_open_by_comments(
-    address: str, store: Database, monkeypatch: pytest.MonkeyPatch
+def test_a_silent_stream_says_how_far_it_is(
+    client: httpx.Client, store: Database, running: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events_module, "PING_SECONDS", 0.05)
-    with httpx.stream("GET", f"{address}/api/events?experiments=none") as answer:
-        lines = (line for line in answer.iter_lines() if line)
-        assert next(lines).startswith("retry:")
-        assert next(lines) == ": ping"
+    with listening(client, f"?experiments=none&after={position(store)}") as events:
+        write(store, running, 0, 1, 2)
+        reached = next(event for event in events if event.seq == position(store))
+    assert (reached.kind, reached.data) == ("ping", {})
+
+
+def test_who_comes_back_at_the_number_of_a_ping_has_missed_nothing(
+    client: httpx.Client, store: Database, running: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_module, "PING_SECONDS", 0.001)
+    last = position(store)
+    writer = threading.Thread(target=write, args=(store, running, *range(40)))
+    writer.start()
+    seen: list[int] = []
+    while len(seen) < 40:
+        with listening(client, f"?experiments={running.experiment}&after={last}") as events:
+            for event in take(events, 5):
+                last = event.seq
+                seen += [event.data["round"]] if event.kind == "round" else []
+    writer.join()
+    assert seen == list(range(40))
 
 
 def test_too_many_streams_are_refused(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +177,10 @@ def test_closing_the_stream_frees_its_place(settings: Settings, sqlite_database:
             assert next(events).data["id"] == key
 
 
-def test_the_python_client_follows_an_experiment_to_its_end(address: str, store: Database) -> None:
+def test_the_python_client_follows_an_experiment_to_its_end(
+    address: str, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_module, "PING_SECONDS", 0.01)
     while claim(store):
         pass
     key = submit(store, rounds=3)
@@ -180,3 +200,4 @@ def test_the_python_client_follows_an_experiment_to_its_end(address: str, store:
     watcher.join(timeout=30)
     assert [event.data["round"] for event in seen if event.kind == "round"] == [0, 1, 2, 3]
     assert seen[-1].data["state"] == "finished"
+    assert {event.kind for event in seen} == {"round", "state"}

@@ -42,6 +42,21 @@ def test_pages_of_changes_follow_each_other_without_gap_or_repetition(database: 
     assert [seq for seq, _ in seen] == sorted({seq for seq, _ in seen})
 
 
+def test_pages_of_some_experiments_hold_nothing_of_the_others(database: Database) -> None:
+    mine, other = submit(database, rounds=50), submit(database, rounds=50)
+    claims = [claim(database), claim(database)]
+    for number in range(4):
+        for held in claims:
+            assert held is not None
+            with database.write() as session:
+                rounds.commit_round(session, held, record(number), 60)
+    with database.read() as session:
+        page = changes_after(session, 0, limit=4, experiments=[mine])
+        assert [change.experiment for change in page] == [mine] * 4
+        assert changes_after(session, page[-1].seq, limit=4, experiments=[mine])[0].row.seq == look(database, mine).seq
+        assert {change.experiment for change in changes_after(session, 0)} == {mine, other}
+
+
 def test_a_transaction_that_fails_uses_up_no_number(database: Database) -> None:
     submit(database)
     try:
