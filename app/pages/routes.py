@@ -22,6 +22,8 @@ PAGE_SIZE = 50
 MOST_COMPARED = 200
 MOST_POINTS, FEWEST_POINTS = 40_000, 300
 """Of all curves of a comparison together, and of one: a screen shows no more, and a browser stays quick."""
+MOST_CLIENT_VALUES, MOST_DETAILED = 500_000, 10_000
+"""Accuracies of single clients that one page carries, and rounds that they come from."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -73,10 +75,17 @@ def experiment_page(request: Request, experiment: str) -> Response:
         if row is None:
             message = f"There is no experiment “{experiment}”. It may have been on another server."
             return error_page(request, 404, message)
+        clients = row.spec["clients"]
+        most = max(2, min(MOST_DETAILED, MOST_CLIENT_VALUES // clients))
+        records, tested = rounds.with_some_details(session, experiment, most)
+        thinned = len(tested) > most
         data = {
             "seq": seq,
             "experiment": _view(row),
-            "rounds": rounds.after(session, experiment),
+            "rounds": records,
+            "tested": len(tested),
+            "detailed": most if thinned else None,
+            "latest": rounds.latest_client_accuracy(session, experiment, clients) if thinned else None,
             "architectures": catalogue.architectures(ExperimentSpec.model_validate(row.spec)),
         }
     spec = row.spec

@@ -139,6 +139,31 @@ def after(session: Session, experiment: str, round_number: int = -1) -> list[dic
     return [round_view(row) for row in session.scalars(query)]
 
 
+DETAILS: dict[str, Any] = {"cohort": [], "client_accuracy": {}, "traces": {}}
+"""What a record says of single clients, and how it looks where that is left out."""
+
+
+def with_some_details(session: Session, experiment: str, most: int) -> tuple[list[dict[str, Any]], list[int]]:
+    """All records in order, with the details of at most so many tested rounds; and the numbers of all tested rounds.
+
+    The rounds with details are spread evenly, the first and the last among them.
+    """
+    mine = col(Round.experiment) == experiment
+    tested_rounds = select(col(Round.round)).where(mine, col(Round.round) > 0, col(Round.accuracy).is_not(None))
+    tested = list(session.scalars(tested_rounds.order_by(col(Round.round))))
+    if len(tested) <= most:
+        return after(session, experiment), tested
+    kept = {tested[place * (len(tested) - 1) // (most - 1)] for place in range(most)}
+    query = select(col(Round.round), *(getattr(Round, name) for name in DETAILS)).where(
+        mine, col(Round.round).in_(kept)
+    )
+    details = {number: dict(zip(DETAILS, values, strict=True)) for number, *values in session.execute(query)}
+    names = [name for name in ROUND_FIELDS if name not in DETAILS]
+    rows = session.execute(select(*(getattr(Round, name) for name in names)).where(mine).order_by(col(Round.round)))
+    records = [dict(zip(names, values, strict=True)) for values in rows]
+    return [record | details.get(record["round"], DETAILS) for record in records], tested
+
+
 def columns(session: Session, ids: Sequence[str], fields: Sequence[str]) -> dict[str, dict[str, list[Any]]]:
     """Chosen fields of several experiments, a list a field; the round number is always there."""
     unknown = [field for field in fields if field not in ROUND_FIELDS]

@@ -74,9 +74,10 @@ export class Boxplot {
 
   picture(width, ink) {
     const shown = chosen(this.rounds, this.most);
-    const all = shown.flatMap((item) => item.values);
-    const low = Math.max(0, Math.min(...all) - 0.02);
-    const high = Math.min(1, Math.max(...all) + 0.02);
+    // one by one: thousands of clients are more than a call takes as arguments
+    const [least, most] = shown.flatMap((item) => item.values).reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [1, 0]);
+    const low = Math.max(0, least - 0.02);
+    const high = Math.min(1, most + 0.02);
     const y = (value) => SIDE.top + (HEIGHT - SIDE.top - SIDE.bottom) * (1 - (value - low) / Math.max(1e-9, high - low));
     const room = (width - SIDE.left - SIDE.right) / shown.length;
     const wide = Math.min(28, room * 0.6);
@@ -90,14 +91,14 @@ export class Boxplot {
     const labelStep = Math.max(1, Math.ceil(34 / room));
     shown.forEach(({ round, values }, index) => {
       const centre = SIDE.left + room * (index + 0.5);
-      const [least, first, middle, third, greatest] = [0, 0.25, 0.5, 0.75, 1].map((share) => quantile(values, share));
+      const [lowest, first, middle, third, highest] = [0, 0.25, 0.5, 0.75, 1].map((share) => quantile(values, share));
       parts.push(
         shape(
           "g",
           { class: "box" },
-          shape("title", {}, `Round ${round}: ${values.length} clients, ${percent(least)} to ${percent(greatest)}, middle half ${percent(first)} – ${percent(third)}, median ${percent(middle)}, mean ${percent(mean(values))}`),
+          shape("title", {}, `Round ${round}: ${values.length} clients, ${percent(lowest)} to ${percent(highest)}, middle half ${percent(first)} – ${percent(third)}, median ${percent(middle)}, mean ${percent(mean(values))}`),
           shape("rect", { class: "box-hit", fill: "none", x: centre - room / 2, y: SIDE.top, width: room, height: HEIGHT - SIDE.top - SIDE.bottom }),
-          shape("line", { ...line, x1: centre, x2: centre, y1: y(least), y2: y(greatest) }),
+          shape("line", { ...line, x1: centre, x2: centre, y1: y(lowest), y2: y(highest) }),
           shape("rect", { ...line, fill: ink.colour, "fill-opacity": 0.18, x: centre - wide / 2, y: y(third), width: wide, height: Math.max(1, y(first) - y(third)) }),
           shape("line", { ...line, "stroke-width": 2.5, x1: centre - wide / 2, x2: centre + wide / 2, y1: y(middle), y2: y(middle) }),
           shape("circle", { ...line, fill: ink.surface, cx: centre, cy: y(mean(values)), r: 2.5 }),

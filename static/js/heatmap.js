@@ -3,6 +3,7 @@
 import { isDark, onThemeChange } from "./colours.js";
 import { download, downloadPng, fill, h, one, toolButton } from "./dom.js";
 import { SvgPen } from "./svg-pen.js";
+import { mean } from "./series.js";
 import { csv } from "./table.js";
 import { integer } from "./units.js";
 
@@ -22,6 +23,23 @@ function colour(share, dark) {
   const low = Math.min(stops.length - 2, Math.floor(place));
   const mix = stops[low].map((part, index) => Math.round(part + (stops[low + 1][index] - part) * (place - low)));
   return `rgb(${mix.join(", ")})`; // with commas, which every reader of SVG knows
+}
+
+const MOST_ROWS = 400;
+
+/** More rows than can be told apart are drawn together, each line the mean of some. @param {Heat} heat @returns {Heat} */
+function together(heat) {
+  const { values, rowTitle, rowText = String } = heat;
+  const many = Math.ceil(values.length / MOST_ROWS);
+  if (many === 1) return heat;
+  const lines = Array.from({ length: Math.ceil(values.length / many) }, (_, line) => values.slice(line * many, (line + 1) * many));
+  return {
+    ...heat,
+    values: lines.map((rows) => rows[0].map((_, column) => mean(rows.map((row) => row[column])))),
+    rowTitle: `${rowTitle}s`,
+    rowText: (line) => `${rowText(line * many)}–${rowText(line * many + lines[line].length - 1)}`,
+    unit: [heat.unit, `mean of ${many} ${rowTitle.toLowerCase()}s`].filter(Boolean).join(", "),
+  };
 }
 
 /** The values of the palest and of the deepest colour. */
@@ -77,7 +95,9 @@ export class Heatmap {
 
   /** @param {Heat|null} heat */
   set(heat) {
-    this.heat = heat && heat.values.length && heat.values[0].length ? heat : null;
+    /** All rows, for the file; `heat` is what is drawn and read. */
+    this.whole = heat && heat.values.length && heat.values[0].length ? heat : null;
+    this.heat = this.whole && together(this.whole);
     if (this.heat) this.limits = limits(this.heat);
     this.draw();
     if (this.details.open) this.writeTable();
@@ -97,11 +117,11 @@ export class Heatmap {
     return (kind === "row" ? this.heat.rowText : this.heat.columnText)?.(index) ?? String(index);
   }
 
-  /** The table behind the picture. @returns {unknown[][]} */
+  /** The numbers behind the picture, a line for each row. @returns {unknown[][]} */
   rows() {
-    const { rows, columns } = this.size;
-    const heads = Array.from({ length: columns }, (_, x) => `${this.heat.columnTitle} ${this.text("column", x)}`);
-    return [[this.heat.rowTitle, ...heads], ...Array.from({ length: rows }, (_, y) => [this.text("row", y), ...this.heat.values[y]])];
+    const { values, rowTitle, rowText = String, columnTitle } = this.whole;
+    const heads = values[0].map((_, x) => `${columnTitle} ${this.text("column", x)}`);
+    return [[rowTitle, ...heads], ...values.map((row, y) => [rowText(y), ...row])];
   }
 
   draw() {

@@ -176,6 +176,24 @@ def test_notes_that_are_not_saved_yet_survive_new_rounds(
     page.wait_for_function("() => document.querySelector('#label-notes').value === 'from elsewhere'")
 
 
+def test_ten_thousand_clients_are_shown_and_followed(store: Database, open_page: OpenPage) -> None:
+    many = {**SPEC, "clients": 10_000, "rounds": 14}
+    history = run(ExperimentSpec.parse(many).canonical())
+    experiment = put(store, history, upto=13, clients=10_000, rounds=14)
+    page = open_page(f"/experiments/{experiment}")
+    assert page.locator("#spread .box").count() == 13
+    assert page.evaluate("document.querySelector('#client-rounds canvas').clientHeight") < 2000
+    first = [record.client_accuracy["24"] for record in history[1:14]]
+    with page.expect_download() as waiting:
+        page.locator("#client-rounds").get_by_role("button", name="CSV").click()
+    rows = waiting.value.path().read_text().splitlines()
+    assert len(rows) == 10_001
+    assert [float(value) for value in rows[25].split(",")] == [24, *first]
+    advance(store, experiment, history[14])
+    page.wait_for_selector('#state .chip[data-state="finished"]')
+    assert page.locator("#spread .box").count() == 14
+
+
 def test_the_downloads_hold_every_round(finished: dict[str, str], product: Product, open_page: OpenPage) -> None:
     page = open_page(f"/experiments/{finished['fedavg-42']}")
     with page.expect_download() as waiting:

@@ -7,6 +7,7 @@ import pytest
 
 from app import events as events_module
 from app.config import Settings
+from app.pages import routes
 from app.store import experiments, logs, rounds, sequence, steering, workers
 from app.store.database import Database
 from app.store.overview import QUEUE_SHOWN
@@ -264,6 +265,18 @@ def test_an_experiment_shows_its_clients_groups_and_traces(night: Night, open_pa
     page.get_by_role("button", name="Save").click()
     page.wait_for_function("() => document.querySelector('h1').textContent === 'renamed'")
     assert look(night.store, night.finished).tags == ["night", "best"]
+
+
+def test_a_page_of_too_many_clients_says_which_rounds_it_shows_them_for(
+    night: Night, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "MOST_CLIENT_VALUES", 2 * CLIENTS)
+    page = open_page(f"/experiments/{night.finished}")
+    assert "show 2 of the 3 rounds" in page.inner_text("#detailed")
+    charts = page.evaluate("Object.fromEntries(Object.entries(fedarena.charts).map(([k, c]) => [k, c.data[0]]))")
+    assert charts["accuracy"]["y"][1:] == [played(number).accuracy for number in (1, 2, 3)]
+    assert charts["clients"]["y"] == [(3 + k) / 20 for k in range(CLIENTS)]
+    assert page.evaluate("document.querySelector('#client-rounds').heatmap.heat.values[0]") == [1 / 20, 3 / 20]
 
 
 def test_a_method_has_formulas_and_a_price(open_page: OpenPage) -> None:

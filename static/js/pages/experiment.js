@@ -20,7 +20,7 @@ const id = experiment.id;
 const curves = new Curves();
 /** Quartiles over the clients tested in each round, in step with the curves. */
 const quartiles = { low: [], high: [] };
-/** The last known accuracy of each client; an idle client keeps its value. @type {Map<number, {accuracy: number, round: number}>} */
+/** The last known accuracy of each client; an idle client keeps its value. @type {Map<number, number>} */
 const clients = new Map();
 /** The tested rounds with what each client reached, for the box plot and the heat map. @type {{round: number, clients: Record<string, number>}[]} */
 const tested = [];
@@ -60,7 +60,7 @@ function take(record) {
     traces.get(name).push({ round: record.round, clients: clientValues });
   }
   for (const [client, value] of Object.entries(record.client_accuracy ?? {})) {
-    clients.set(Number(client), { accuracy: value, round: record.round });
+    clients.set(Number(client), value);
   }
 }
 
@@ -188,7 +188,7 @@ async function drawPartition() {
 }
 
 function renderClients() {
-  const list = [...clients].map(([client, value]) => ({ client, ...value }));
+  const list = [...clients].map(([client, value]) => ({ client, accuracy: value }));
   list.sort((a, b) => (sortClients === "id" ? a.client - b.client : a.accuracy - b.accuracy || a.client - b.client));
   const values = list.map((item) => item.accuracy);
   perClient.set(
@@ -197,11 +197,11 @@ function renderClients() {
   );
   const parts = [
     ["clients tested", `${integer(list.length)} of ${integer(experiment.spec.clients)}`],
-    ["worst", percent(values.length ? Math.min(...values) : null)],
+    ["worst", percent(quantile(values, 0))],
     ["first quartile", percent(quantile(values, 0.25))],
     ["median", percent(quantile(values, 0.5))],
     ["third quartile", percent(quantile(values, 0.75))],
-    ["best", percent(values.length ? Math.max(...values) : null)],
+    ["best", percent(quantile(values, 1))],
   ];
   fill(one("#client-summary"), parts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value))));
 }
@@ -415,7 +415,10 @@ const looked = new IntersectionObserver((entries) => {
 looked.observe(one("#partition-map"));
 
 for (const record of data.rounds) take(record);
+for (const [client, value] of Object.entries(data.latest ?? {})) clients.set(Number(client), value);
+one("#detailed").hidden = !data.detailed;
+setText(one("#detailed"), data.detailed ? `Many clients: pictures of single clients show ${integer(data.detailed)} of the ${integer(data.tested)} rounds tested before this page was opened. The files under “Data” hold all.` : "");
+live.start({ after: data.seq, experiments: [id] }); // first: a picture that cannot be drawn must not keep the page from being current
 renderSpec();
 render();
 showArtifacts(experiment.state);
-live.start({ after: data.seq, experiments: [id] });

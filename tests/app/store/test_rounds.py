@@ -186,3 +186,21 @@ def test_curves_and_clients_are_read_alike_from_both_databases(database: Databas
         assert rounds.client_accuracy(session, {experiment: 2, "nobody": 1}) == {experiment: {"1": 0.7}}
         assert rounds.client_accuracy(session, {}) == {}
         assert rounds.latest_client_accuracy(session, experiment, 2) == {"0": 0.4, "1": 0.7}
+
+
+def test_details_are_kept_of_some_tested_rounds_the_first_and_the_last_among_them(database: Database) -> None:
+    key = submit(database, rounds=20)
+    held = claim(database)
+    assert held is not None
+    for number in range(10):
+        tested = number % 2 == 1  # rounds 1, 3, 5, 7 and 9
+        values = record(number, 0.5 if tested else None, client_accuracy={"0": 0.5} if tested else {}, cohort=[0])
+        with database.write() as session:
+            rounds.commit_round(session, held, values, 60)
+    with database.read() as session:
+        whole = rounds.after(session, key)
+        assert rounds.with_some_details(session, key, 5) == (whole, [1, 3, 5, 7, 9])
+        some, tested_rounds = rounds.with_some_details(session, key, 3)
+    assert tested_rounds == [1, 3, 5, 7, 9]
+    assert [item["round"] for item in some if item["client_accuracy"]] == [1, 5, 9]
+    assert [(item["round"], item["accuracy"]) for item in some] == [(item["round"], item["accuracy"]) for item in whole]
