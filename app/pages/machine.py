@@ -8,9 +8,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from app.config import Settings
-from app.pages.overview import worker_view
+from app.pages.overview import worker_views
 from app.pages.rendering import database_of, render, settings_of
-from app.store import overview, sequence, workers
+from app.store import overview, sequence
+from app.store.clock import read_clock
 from engine import catalogue
 
 router = APIRouter(include_in_schema=False)
@@ -41,7 +42,8 @@ def _workers(request: Request) -> dict[str, Any]:
     settings = settings_of(request)
     with database_of(request).read() as session:
         seq = sequence.current(session)
-        rows = [worker_view(worker, settings) for worker in workers.known(session)]
+        now = read_clock(session)
+        rows = worker_views(session, settings)
         running = overview.overview(session).running
     for row in rows:
         row["experiments"] = [
@@ -54,7 +56,7 @@ def _workers(request: Request) -> dict[str, Any]:
             for item in running
             if item.owner == row["name"]
         ]
-    return {"seq": seq, "workers": rows}
+    return {"seq": seq, "now": 1000 * now, "workers": rows}
 
 
 @router.get("/settings")

@@ -3,11 +3,13 @@
 from typing import Any
 
 from fastapi import APIRouter, Request
+from sqlmodel import Session
 from starlette.responses import Response
 
 from app.config import Settings
 from app.pages.rendering import database_of, render, settings_of
 from app.store import overview, rounds, sequence, sweeps, workers
+from app.store.clock import read_clock
 from app.store.sweep_views import summaries
 from app.store.tables import Experiment, Worker
 from app.store.views import experiment_view, iso
@@ -49,7 +51,8 @@ def _data(request: Request) -> dict[str, Any]:
             "curves": rounds.columns(session, running, ("accuracy", "seconds")) if running else {},
             "expected": {row.id: pace.of(row) for row in (*found.running, *found.queued)},
             "later_seconds": pace.of_all(found.later),
-            "workers": [worker_view(worker, settings) for worker in workers.known(session)],
+            "now": 1000 * read_clock(session),
+            "workers": worker_views(session, settings),
             "slots": workers.live_slots(session, settings.silent_seconds),
         }
 
@@ -62,7 +65,13 @@ def _brief(row: Experiment) -> dict[str, Any]:
     return view | {"spec": spec | {"algorithm": {"name": row.algorithm}}, "error": error}
 
 
-def worker_view(worker: Worker, settings: Settings) -> dict[str, Any]:
+def worker_views(session: Session, settings: Settings) -> list[dict[str, Any]]:
+    """Who is silent is told by the clock that also says when each was seen; a browser's may be wrong."""
+    there = {worker.name for worker in workers.live(session, settings.silent_seconds)}
+    return [_worker_view(worker, silent=worker.name not in there) for worker in workers.known(session)]
+
+
+def _worker_view(worker: Worker, *, silent: bool) -> dict[str, Any]:
     return {
         "name": worker.name,
         "host": worker.host,
@@ -71,6 +80,6 @@ def worker_view(worker: Worker, settings: Settings) -> dict[str, Any]:
         "slots": worker.slots,
         "started_at": iso(worker.started_at),
         "last_seen": iso(worker.last_seen),
-        "silent_after": settings.silent_seconds,
+        "silent": silent,
         "report": worker.report or {},
     }

@@ -48,6 +48,43 @@ export function fill(element, ...children) {
   append(element, children);
 }
 
+/**
+ * Makes an element like a fresh one, node by node, and leaves alone what is the same already: the focus, a selection and
+ * a click that has only begun stay where they are. Listeners are not taken over.
+ * @param {Element} present @param {Element} fresh
+ */
+function become(present, fresh) {
+  for (const name of present.getAttributeNames()) if (!fresh.hasAttribute(name)) present.removeAttribute(name);
+  for (const name of fresh.getAttributeNames()) {
+    const value = fresh.getAttribute(name);
+    if (present.getAttribute(name) !== value) present.setAttribute(name, value ?? "");
+  }
+  const wanted = [...fresh.childNodes];
+  wanted.forEach((child, place) => {
+    const old = present.childNodes[place];
+    if (!old) present.append(child);
+    else if (old.nodeName !== child.nodeName) old.replaceWith(child);
+    else if (old instanceof Element) become(old, /** @type {Element} */ (child));
+    else if (old.nodeValue !== child.nodeValue) old.nodeValue = child.nodeValue;
+  });
+  while (present.childNodes.length > wanted.length) present.lastChild?.remove();
+}
+
+/** Shows rows that are told apart by `data-key`: a row that is there already is brought up to date. @param {Element} root @param {HTMLElement[]} fresh */
+export function fillRows(root, fresh) {
+  const present = new Map([...root.children].map((row) => [/** @type {HTMLElement} */ (row).dataset.key, row]));
+  const rows = fresh.map((row) => {
+    const old = present.get(row.dataset.key);
+    if (old) become(old, row);
+    return old ?? row;
+  });
+  const wanted = new Set(rows);
+  for (const row of [...root.children]) if (!wanted.has(row)) row.remove();
+  rows.forEach((row, place) => {
+    if (root.children[place] !== row) root.insertBefore(row, root.children[place] ?? null);
+  });
+}
+
 /** Writes text only when it changed, so that a selection or a screen reader is not disturbed. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;

@@ -60,8 +60,11 @@ class Night:
         made = submit(
             self.store, name=name, rounds=total, clients=CLIENTS, tags=list(tags), models={"family": "tiny-3"}
         )
+        with self.store.write() as session:
+            steering.change_plan(session, made, {"priority": 60})  # before those that wait
         held = claim(self.store, "w1", LEASE_SECONDS)
         assert held is not None
+        assert held.experiment == made
         self.claim = held
         for number in range(upto + 1):
             self.advance(number)
@@ -189,6 +192,48 @@ def test_a_connection_that_fell_silent_is_made_anew(night: Night, open_page: Ope
     with page.expect_request("**/api/events?**"):
         page.evaluate(LIVE % "live.heard -= 3_600_000")  # as after a night in which the computer slept
     page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+
+
+def test_a_round_leaves_the_focus_and_a_click_on_the_overview_alone(night: Night, open_page: OpenPage) -> None:
+    running = night.put("another one", 9, upto=2)
+    for path, where in (("/", "#running"), ("/workers", "#workers")):
+        page = open_page(path)
+        link = page.locator(f'{where} a[href="/experiments/{running}"]')
+        link.focus()
+        link.evaluate("link => { window.link = link; }")
+        reached = look(night.store, running).next_round
+        night.advance(reached)
+        page.get_by_text(f"{reached} / 9").wait_for()
+        assert page.evaluate("document.activeElement === window.link && link.isConnected")
+    for number in range(5, 10):
+        night.advance(number)
+
+
+def test_a_worker_is_silent_by_the_clock_of_the_server(night: Night, open_page: OpenPage) -> None:
+    page = open_page("/methods")
+    page.add_init_script("if (location.hash === '#wrong-clock') Date.now = () => 4_000_000_000_000")
+    for path in ("/", "/workers"):
+        page.goto(f"{path}#wrong-clock")
+        row = page.locator("#workers tbody tr").first
+        assert "just now" in row.inner_text()
+        assert "silent" not in row.inner_text()
+
+
+def test_a_hidden_page_asks_for_nothing(night: Night, open_page: OpenPage) -> None:
+    for path, data in (("/", "/overview.json"), ("/workers", "/workers.json")):
+        page = open_page(path)
+        page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+        asked: list[str] = []
+        page.on("request", lambda request, asked=asked: asked.append(request.url))
+        hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"
+        page.evaluate(hide % "true")
+        page.evaluate(LIVE % "live.onState(() => setTimeout(() => { window.later = true; }, 500))")
+        night.product.client.patch(f"/api/experiments/{night.failed}", json={"notes": path}).raise_for_status()
+        page.wait_for_function("() => window.later")  # set after the page would have asked
+        assert [url for url in asked if url.endswith(data)] == []
+        page.evaluate(hide % "false")
+        with page.expect_request(f"**{data}"):
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 
 def test_the_form_and_the_text_are_one_spec(night: Night, open_page: OpenPage) -> None:

@@ -3,7 +3,7 @@
 import { ENDED, countOf, countsText, sweepTitle } from "../cells.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
-import { fill, h, nameLink, one, pageData, setText, stateChip } from "../dom.js";
+import { fillRows, h, nameLink, one, pageData, setText, stateChip } from "../dom.js";
 import { live, perFrame } from "../live.js";
 import { applyRound } from "../series.js";
 import { notice } from "../shell.js";
@@ -74,7 +74,7 @@ function render() {
   figure("finished", integer(data.finished_today), `${integer(counts.finished ?? 0)} in all`);
   figure("failed", integer(data.failed_today), data.failed_today ? "see below" : "all is well", data.failed_today > 0);
   one("#failed-panel").hidden = !data.failed.length;
-  fill(one("#failed"), data.failed.map((item) => h("li", {}, stateChip(item.state), link(item), h("span", { class: "reason", title: item.error?.reason ?? "" }, item.error?.reason ?? ""), h("span", { class: "muted num", title: clock(item.finished_at) }, ago(item.finished_at)), h("a", { href: `/new?from=${item.id}` }, "Clone"))));
+  fillRows(one("#failed"), data.failed.map((item) => h("li", { data: { key: item.id } }, stateChip(item.state), link(item), h("span", { class: "reason", title: item.error?.reason ?? "" }, item.error?.reason ?? ""), h("span", { class: "muted num", title: clock(item.finished_at) }, ago(item.finished_at)), h("a", { href: `/new?from=${item.id}` }, "Clone"))));
   const nothing = !Object.values(counts).some((count) => count > 0);
   one("#welcome").hidden = !nothing;
   one("#night").hidden = nothing;
@@ -83,18 +83,18 @@ function render() {
   renderRunning(lefts);
   renderQueue(plan);
   one("#sweeps-panel").hidden = !data.sweeps.length;
-  fill(one("#sweeps tbody"), data.sweeps.map(sweepRow));
+  fillRows(one("#sweeps tbody"), data.sweeps.map(sweepRow));
   one("#finished").hidden = !data.finished.length;
   one("#finished-empty").hidden = data.finished.length > 0;
   offerComparison("#compare-finished", data.finished);
-  fill(one("#finished tbody"), data.finished.map((item) => h("tr", { data: { id: item.id, state: item.state } }, h("td", {}, link(item)), h("td", {}, method(item)), h("td", {}, datasetText(item.spec.dataset)), h("td", { class: "num right" }, percentNumber(item.headline?.best_accuracy)), h("td", { class: "num right" }, duration(item.seconds)), h("td", { class: "num right muted", title: clock(item.finished_at) }, ago(item.finished_at)))));
-  fill(one("#workers tbody"), data.workers.length ? data.workers.map(workerRow) : h("tr", {}, h("td", { colspan: 4, class: "muted" }, "None is known.")));
+  fillRows(one("#finished tbody"), data.finished.map((item) => h("tr", { data: { key: item.id, id: item.id, state: item.state } }, h("td", {}, link(item)), h("td", {}, method(item)), h("td", {}, datasetText(item.spec.dataset)), h("td", { class: "num right" }, percentNumber(item.headline?.best_accuracy)), h("td", { class: "num right" }, duration(item.seconds)), h("td", { class: "num right muted", title: clock(item.finished_at) }, ago(item.finished_at)))));
+  fillRows(one("#workers tbody"), data.workers.length ? data.workers.map(workerRow) : [h("tr", { data: { key: "" } }, h("td", { colspan: 4, class: "muted" }, "None is known."))]);
 }
 
 function sweepRow(sweep) {
   return h(
     "tr",
-    { data: { href: `/sweeps/${sweep.id}`, state: sweep.state } },
+    { data: { key: sweep.id, href: `/sweeps/${sweep.id}`, state: sweep.state } },
     h("td", {}, nameLink(`/sweeps/${sweep.id}`, nameParts(sweepTitle(sweep)))),
     h("td", {}, stateChip(sweep.state)),
     h("td", { class: "num right", title: countsText(sweep.counts) }, `${integer(countOf(sweep.counts, ENDED))} / ${integer(sweep.experiments)}`),
@@ -111,21 +111,21 @@ function offerComparison(where, list) {
 }
 
 function workerRow(worker) {
-  const silent = Date.now() - new Date(worker.last_seen).getTime() > 1000 * worker.silent_after;
-  return h("tr", { class: silent ? "worker-silent" : null }, h("th", { scope: "row" }, worker.name), h("td", {}, worker.device), h("td", { class: "num right" }, integer(worker.slots)), h("td", { class: "num right", title: clock(worker.last_seen) }, `${silent ? "silent, " : ""}${ago(worker.last_seen)}`));
+  const { silent } = worker;
+  return h("tr", { class: silent ? "worker-silent" : null, data: { key: worker.name } }, h("th", { scope: "row" }, worker.name), h("td", {}, worker.device), h("td", { class: "num right" }, integer(worker.slots)), h("td", { class: "num right", title: clock(worker.last_seen) }, `${silent ? "silent, " : ""}${ago(worker.last_seen, data.now)}`));
 }
 
 function renderRunning(lefts) {
   one("#running-empty").hidden = data.running.length > 0;
   offerComparison("#compare-running", data.running);
-  fill(
+  fillRows(
     one("#running"),
     data.running.map((item, index) => {
       const curve = data.curves[item.id]?.accuracy ?? [];
       const best = item.headline?.best_accuracy;
       return h(
         "li",
-        { data: { id: item.id } },
+        { data: { key: item.id, id: item.id } },
         h("div", {}, h("div", { class: "title" }, swatch(methodStyle(item.spec.algorithm.name)), link(item), item.state === "running" ? null : stateChip(item.state)), h("div", { class: "progress num" }, h("progress", { max: item.rounds, value: done(item), "aria-label": `${done(item)} of ${item.rounds} rounds` }), `${integer(done(item))} / ${integer(item.rounds)} · ${methodTitle(item.spec.algorithm.name)} on ${datasetText(item.spec.dataset)}`)),
         sparkline(curve.slice(1), item.rounds, methodStyle(item.spec.algorithm.name), `Accuracy so far, best ${percent(best)}`),
         h("span", { class: "accuracy num", title: "Best accuracy so far" }, percent(best)),
@@ -140,11 +140,12 @@ function renderQueue(plan) {
   one("#queued-empty").hidden = data.queued.length > 0;
   const hidden = (data.counts.queued ?? 0) - data.queued.length;
   setText(one("#queue-note"), hidden > 0 ? `the first ${integer(data.queued.length)} of ${integer(data.counts.queued)}` : "in the order in which workers take them");
-  fill(one("#queued tbody"), data.queued.map((item, index) => h("tr", { data: { id: item.id, state: item.state } }, h("td", { class: "num right muted" }, integer(index + 1)), h("td", {}, link(item)), h("td", { class: "num right" }, duration(plan[index].takes)), h("td", { class: "num right" }, at(plan[index].end)))));
+  fillRows(one("#queued tbody"), data.queued.map((item, index) => h("tr", { data: { key: item.id, id: item.id, state: item.state } }, h("td", { class: "num right muted" }, integer(index + 1)), h("td", {}, link(item)), h("td", { class: "num right" }, duration(plan[index].takes)), h("td", { class: "num right" }, at(plan[index].end)))));
 }
 
 let timer = 0;
 async function reload() {
+  if (document.hidden) return;
   try {
     const response = await fetch("/overview.json");
     if (!response.ok) throw new Error(`status ${response.status}`);
@@ -181,5 +182,6 @@ document.addEventListener("fedarena:compare", () => {
   else notice("Nothing has run yet. Choose experiments in the list.");
 });
 setInterval(reloadSoon, 60_000);
+document.addEventListener("visibilitychange", reloadSoon); // what was not read while the tab was hidden
 render();
 live.start({ after: data.seq });

@@ -1,6 +1,6 @@
 // The workers: who is there, since when, and on what.
 
-import { fill, h, one, pageData, setText } from "../dom.js";
+import { fillRows, h, one, pageData, setText } from "../dom.js";
 import { live, perFrame } from "../live.js";
 import { NONE, ago, clock, formatBytes, integer } from "../units.js";
 
@@ -12,18 +12,17 @@ function memory(free, total) {
 }
 
 function render() {
-  const silent = (worker) => Date.now() - new Date(worker.last_seen).getTime() > 1000 * worker.silent_after;
-  const there = data.workers.filter((worker) => !silent(worker));
+  const there = data.workers.filter((worker) => !worker.silent);
   const slots = there.reduce((sum, worker) => sum + worker.slots, 0);
   setText(one("#count"), `${integer(there.length)} seen lately, ${integer(slots)} ${slots === 1 ? "experiment" : "experiments"} at once`);
   one("#workers").hidden = !data.workers.length;
   one("#empty").hidden = data.workers.length > 0;
-  fill(
+  fillRows(
     one("#workers tbody"),
     data.workers.map((worker) =>
       h(
         "tr",
-        { class: silent(worker) ? "worker-silent" : null },
+        { class: worker.silent ? "worker-silent" : null, data: { key: worker.name } },
         h("th", { scope: "row", title: `process ${worker.pid}` }, worker.name, worker.report.shortage ? h("div", { class: "small worker-short" }, worker.report.shortage) : null),
         h("td", {}, worker.host),
         h("td", {}, worker.device),
@@ -31,7 +30,7 @@ function render() {
         h("td", { class: "num right" }, memory(worker.report.memory_free, worker.report.memory_total) ?? NONE, worker.report.device_memory_total ? h("div", { class: "muted" }, `device ${memory(worker.report.device_memory_free, worker.report.device_memory_total)}`) : null),
         h("td", { class: "num right" }, worker.report.rounds_per_minute ?? NONE),
         h("td", { class: "num right", title: clock(worker.started_at) }, ago(worker.started_at)),
-        h("td", { class: "num right", title: clock(worker.last_seen) }, `${silent(worker) ? "silent, " : ""}${ago(worker.last_seen)}`),
+        h("td", { class: "num right", title: clock(worker.last_seen) }, `${worker.silent ? "silent, " : ""}${ago(worker.last_seen, data.now)}`),
         h("td", {}, worker.experiments.length ? worker.experiments.map((item) => h("div", {}, h("a", { href: `/experiments/${item.id}` }, item.name), ` ${integer(item.round)} / ${integer(item.of)}`)) : h("span", { class: "muted" }, "nothing")),
       ),
     ),
@@ -47,6 +46,7 @@ live.onRound((record) => {
 let timer = 0;
 /** Who works where is the server's to say. */
 async function reload() {
+  if (document.hidden) return;
   try {
     const response = await fetch("/workers.json");
     if (!response.ok) throw new Error(`status ${response.status}`);
@@ -56,10 +56,12 @@ async function reload() {
     console.info("The workers could not be read.", error); // the live dot shows that the server is away
   }
 }
-live.onState(() => {
+function reloadSoon() {
   clearTimeout(timer);
   timer = window.setTimeout(reload, 300);
-});
+}
+live.onState(reloadSoon);
 setInterval(reload, 15_000);
+document.addEventListener("visibilitychange", reloadSoon); // what was not read while the tab was hidden
 render();
 live.start({ after: data.seq });
