@@ -43,6 +43,7 @@ class Artifacts {
     live.onState((experiment) => {
       if (experiment.id === this.experiment) this.look(experiment.state);
     });
+    document.addEventListener("visibilitychange", () => this.lookAgain(0));
     onThemeChange(() => this.plane?.draw());
   }
 
@@ -57,10 +58,14 @@ class Artifacts {
       return;
     }
     this.render();
-    // a safety net: changes come with the events, unless the connection is down
-    if (this.state === "finished" && this.rows.some((row) => OPEN.has(row.state))) {
-      this.timer = window.setTimeout(() => this.look(), POLL_MILLISECONDS);
-    }
+    this.lookAgain(POLL_MILLISECONDS);
+  }
+
+  /** A safety net: changes come with the events, unless the connection is down. Not while nobody looks. */
+  lookAgain(wait) {
+    clearTimeout(this.timer);
+    if (document.hidden || this.state !== "finished" || !this.rows.some((row) => OPEN.has(row.state))) return;
+    this.timer = window.setTimeout(() => this.look(), wait);
   }
 
   async want(kind) {
