@@ -41,7 +41,7 @@ class Artifacts {
       button.addEventListener("click", () => this.want(/** @type {HTMLElement} */ (button).dataset.want));
     }
     live.onState((experiment) => {
-      if (experiment.id === this.experiment) this.look(experiment.state);
+      if (experiment.id === this.experiment && !experiment.deleted_at) this.look(experiment.state);
     });
     document.addEventListener("visibilitychange", () => this.lookAgain(0));
     onThemeChange(() => this.plane?.draw());

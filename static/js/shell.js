@@ -131,6 +131,26 @@ export function notice(text, kind = "info", offer = null) {
   setTimeout(() => box.remove(), kind === "error" || offer ? 12_000 : 4000);
 }
 
+/** How far something with several parts is, told once it takes long. @param {number} total @param {number} wait milliseconds */
+export function progress(total, wait = 2000) {
+  const box = h("div", { class: "notice", role: "status", hidden: true });
+  let done = 0;
+  const show = () => setText(box, `${done} of ${total} …`);
+  const timer = setTimeout(() => (box.hidden = total < 2), wait);
+  show();
+  one("#notices").append(box);
+  return {
+    step() {
+      done += 1;
+      show();
+    },
+    end() {
+      clearTimeout(timer);
+      box.remove();
+    },
+  };
+}
+
 /** A thin line under the top bar while something takes longer than a blink. @template T @param {Promise<T>} promise */
 export async function working(promise) {
   const bar = one("#working");

@@ -2,7 +2,8 @@
 
 import { api } from "./api.js";
 import { ACTIVE, h } from "./dom.js";
-import { notice, working } from "./shell.js";
+import { notice, progress, working } from "./shell.js";
+import { integer } from "./units.js";
 
 const RETRIED = new Set(["failed", "cancelled", "diverged"]);
 
@@ -12,18 +13,26 @@ export const ACTIONS = [
   { id: "resume", word: "Resume", fits: (it) => it.state === "paused" || it.pause, act: api.resume, told: "Back in the queue." },
   { id: "cancel", word: "Cancel", fits: (it) => ACTIVE.has(it.state) && it.state !== "cancelling", act: api.cancel, told: "Being cancelled. Stored rounds stay." },
   { id: "retry", word: "Retry", fits: (it) => RETRIED.has(it.state), act: api.retry, told: "Queued anew. The earlier attempts stay in the list." },
-  { id: "delete", word: "Delete", fits: (it) => !ACTIVE.has(it.state), act: api.remove, told: "Deleted; the files go after a day." },
+  { id: "delete", word: "Delete", fits: (it) => !ACTIVE.has(it.state), act: api.remove, told: "" },
 ];
 
 /** Ask for each of the experiments; what fails is told together, what worked stays. Gives what worked, as it stands now. */
 export async function ask(action, experiments) {
-  const results = await working(Promise.allSettled(experiments.map((experiment) => action.act(experiment.id))));
+  const far = progress(experiments.length);
+  const results = await working(Promise.allSettled(experiments.map((experiment) => action.act(experiment.id).finally(far.step))));
+  far.end();
   const done = results.filter((result) => result.status === "fulfilled").map((result) => result.value);
   const failed = results.filter((result) => result.status === "rejected");
   if (failed.length) notice(`${failed.length} of ${results.length} were refused: ${failed[0].reason.message}`, "error");
-  else if (action.id === "delete") notice(action.told, "info", { word: "Undo", act: () => ask({ act: api.undelete, told: "Back again." }, done) });
-  else notice(action.told);
+  if (action.id === "delete" && done.length) offerUndo(done);
+  else if (!failed.length) notice(action.told);
   return done;
+}
+
+/** What was deleted can be had back, also on the page that follows. @param {{id: string}[]} deleted */
+export function offerUndo(deleted) {
+  const what = deleted.length > 1 ? `${integer(deleted.length)} deleted` : "Deleted";
+  notice(`${what}; the files go after a day.`, "info", { word: "Undo", act: () => ask({ act: api.undelete, told: "Back again." }, deleted) });
 }
 
 /** A button for each action, in a row; `update` shows and counts those that fit. */

@@ -348,6 +348,28 @@ def test_experiments_are_steered_from_the_list(night: Night, open_page: OpenPage
     assert look(night.store, key).deleted_at is None
 
 
+def test_a_deletion_can_be_undone_wherever_it_was_made(night: Night, open_page: OpenPage) -> None:
+    keys = [submit(night.store, name=f"to be deleted {n}", algorithm={"name": "standalone"}) for n in range(3)]
+    with night.store.write() as session:
+        for key in keys:
+            experiments.cancel(session, key)
+    page = open_page(f"/experiments/{keys[0]}", ignore=("409",))
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.wait_for_url("**/experiments")
+    page.get_by_role("button", name="Undo").click()
+    page.locator(f'tr[data-id="{keys[0]}"]').wait_for()
+    page.goto("/experiments?search=deleted")
+    page.locator("#select-all").check()
+    refusal = {"errors": [{"field": "", "message": "not now", "value": None}]}
+    page.route(f"**/api/experiments/{keys[1]}", lambda route: route.fulfill(status=409, json=refusal))
+    page.get_by_role("button", name="Delete 3", exact=True).click()
+    page.get_by_text("1 of 3 were refused: not now").wait_for()
+    assert "2 deleted" in page.inner_text("#notices")
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_function("() => document.querySelectorAll('#experiments tbody tr').length === 3")
+    assert [look(night.store, key).deleted_at for key in keys] == [None] * 3
+
+
 def test_an_experiment_page_pauses_it_and_shows_its_log(night: Night, open_page: OpenPage) -> None:
     key = submit(night.store, name="runs for the log")
     with night.store.write() as session:

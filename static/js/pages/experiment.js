@@ -223,7 +223,7 @@ function figure(name, value, detail) {
 const actions = actionButtons("", () => [experiment], ([done], action) => {
   if (!done) return;
   if (action.id === "retry") return location.assign(`/experiments/${done.id}`);
-  if (action.id === "delete") return location.assign("/experiments");
+  if (action.id === "delete") return location.assign(`/experiments?undo=${done.id}`);
   experiment = done;
   renderSoon();
 });

@@ -8,7 +8,7 @@ import { live, perFrame } from "../live.js";
 import { applyRound } from "../series.js";
 import { notice, working } from "../shell.js";
 import { datasetText, experimentTitle, nameParts, partitionText } from "../spec.js";
-import { actionButtons, ask } from "../steering.js";
+import { actionButtons, ask, offerUndo } from "../steering.js";
 import { ago, clock, duration, formatBytes, formatFlops, integer, percentNumber } from "../units.js";
 
 const PAGE = 50;
@@ -431,3 +431,8 @@ body.addEventListener("keydown", (event) => {
 setInterval(renderSoon, 30_000);
 showColumns(chosen);
 live.start({ after: data.seq });
+const deleted = query.get("undo"); // on the page from which one comes
+if (deleted) {
+  setQuery({ undo: "" });
+  offerUndo([{ id: deleted }]);
+}
