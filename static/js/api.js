@@ -73,6 +73,8 @@ export const api = {
   clients: (ids, at) => call(`/api/compare/clients${query({ ids: ids.join(","), at })}`),
   costToTarget: (ids, target) => call(`/api/compare/target${query({ ids: ids.join(","), target })}`),
   significance: (ids, options) => call(`/api/compare/significance${query({ ids: ids.join(","), ...options })}`),
+  /** As its worker drew it; refused where the data here give another one. */
+  partitionOf: (id) => call(`/api/experiments/${encodeURIComponent(id)}/partition`),
   cancel: (id) => post(`/api/experiments/${encodeURIComponent(id)}/cancel`, {}),
   pause: (id) => post(`/api/experiments/${encodeURIComponent(id)}/pause`, {}),
   resume: (id) => post(`/api/experiments/${encodeURIComponent(id)}/resume`, {}),

@@ -10,6 +10,8 @@ import pytest
 
 from app.config import Settings
 from app.store.database import Database
+from engine import catalogue
+from engine.spec import ExperimentSpec
 from tests.browser import chromium
 from tests.browser.filled import put
 from tests.browser.product import PATIENCE, Product, serve, small
@@ -60,12 +62,14 @@ def store(product: Product, product_home: Path) -> Iterator[Database]:
 
 @pytest.fixture(scope="session")
 def finished(store: Database) -> dict[str, str]:
-    """Finished experiments by name: two methods, two seeds each."""
-    return {
-        f"{method}-{seed}": put(store, **small(f"{method}-{seed}", algorithm={"name": method}, seed=seed))
-        for seed in (42, 43)
-        for method in ("fedavg", "standalone")
-    }
+    """Finished experiments by name: two methods, two seeds each; their partitions are those of the data here."""
+    made = {}
+    for seed in (42, 43):
+        for method in ("fedavg", "standalone"):
+            spec = small(f"{method}-{seed}", algorithm={"name": method}, seed=seed)
+            partition = catalogue.preview_partition(ExperimentSpec.parse(spec), None)
+            made[spec["name"]] = put(store, fingerprint=partition["fingerprint"], **spec)
+    return made
 
 
 OpenPage = Callable[..., "Page"]

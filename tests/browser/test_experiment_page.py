@@ -194,6 +194,13 @@ def test_ten_thousand_clients_are_shown_and_followed(store: Database, open_page:
     assert page.locator("#spread .box").count() == 14
 
 
+def test_a_partition_of_other_data_is_not_shown_as_its_own(store: Database, open_page: OpenPage) -> None:
+    experiment = put(store, HISTORY, fingerprint="f" * 64)
+    page = open_page(f"/experiments/{experiment}", ignore=("409",))
+    page.locator("#partition-map").scroll_into_view_if_needed()
+    page.get_by_text("but the experiment used ffffffffffff").wait_for()
+
+
 def test_the_downloads_hold_every_round(finished: dict[str, str], product: Product, open_page: OpenPage) -> None:
     page = open_page(f"/experiments/{finished['fedavg-42']}")
     with page.expect_download() as waiting:

@@ -76,6 +76,20 @@ def test_choosing_a_method_writes_its_block(open_page: OpenPage) -> None:
     page.wait_for_selector(READY)
 
 
+def test_a_partition_that_cannot_be_drawn_says_why_and_the_one_before_comes_back(open_page: OpenPage) -> None:
+    page = open_page("/new", ignore=("409",))
+    drawn = "() => document.querySelector('#partition-map').heatmap.heat !== null"
+    page.wait_for_function(drawn)
+    text = page.input_value("#spec")
+    refusal = {"errors": [{"field": "", "message": "the files are elsewhere", "value": None}]}
+    page.route("**/api/partition", lambda route: route.fulfill(status=409, json=refusal))
+    page.fill("#spec", text.replace("seed: 42", "seed: 43"))
+    page.get_by_text("the files are elsewhere").wait_for()
+    page.unroute("**/api/partition")
+    page.fill("#spec", text)
+    page.wait_for_function(drawn)
+
+
 def test_a_clone_starts_with_the_spec_of_its_model(
     finished: dict[str, str], product: Product, open_page: OpenPage
 ) -> None:

@@ -180,7 +180,7 @@ function renderTraces() {
 
 async function drawPartition() {
   try {
-    const found = await api.partition(experiment.spec);
+    const found = await api.partitionOf(id);
     partitionMap.set({ values: found.counts, rowTitle: "Client", columnTitle: "Class", unit: "samples" });
   } catch (error) {
     partitionMap.fail(`The partition cannot be drawn here. ${error.message}`);

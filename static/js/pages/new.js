@@ -404,7 +404,9 @@ async function drawPartition(spec, signal) {
     map.set({ values: found.counts, rowTitle: "Client", columnTitle: "Class", unit: "samples" });
     setText(one("#partition-notes"), `${isSweep(current) ? "Of the first experiment. " : ""}${found.notes.join(" ")}`);
   } catch (error) {
-    if (error.name !== "AbortError") map.set(null);
+    if (error.name === "AbortError") return;
+    drawn = "";
+    map.fail(`The partition cannot be drawn here. ${error.message}`);
   }
 }
 
