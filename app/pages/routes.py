@@ -10,7 +10,7 @@ from app.comparison import curves
 from app.comparison.palette import method_title
 from app.pages.rendering import database_of, error_page, render, settings_of
 from app.pages.words import dataset_text, partition_text
-from app.store import experiments, listing, rounds, sequence
+from app.store import experiments, listing, rounds, sequence, sweeps
 from app.store.listing import Filter, Sort
 from app.store.states import State
 from app.store.tables import Experiment
@@ -79,9 +79,11 @@ def experiment_page(request: Request, experiment: str) -> Response:
         most = max(2, min(MOST_DETAILED, MOST_CLIENT_VALUES // clients))
         records, tested = rounds.with_some_details(session, experiment, most)
         thinned = len(tested) > most
+        sweep = None if row.sweep is None else sweeps.get(session, row.sweep)
         data = {
             "seq": seq,
             "experiment": _view(row),
+            "sweep": None if sweep is None else {"id": sweep.id, "name": sweep.name},
             "rounds": records,
             "tested": len(tested),
             "detailed": most if thinned else None,

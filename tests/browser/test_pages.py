@@ -1,6 +1,7 @@
 """The pages around an experiment, on a store that was filled by hand: nothing is trained here."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from app.pages import routes
 from app.store import experiments, logs, rounds, sequence, steering, workers
 from app.store.database import Database
 from app.store.overview import QUEUE_SHOWN
+from app.store.plan import Plan, StopRule, Window
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage, Pages
 from tests.browser.product import Product, eventually
@@ -389,6 +391,33 @@ def test_an_experiment_page_pauses_it_and_shows_its_log(night: Night, open_page:
     page.get_by_role("button", name="Pause", exact=True).wait_for()
 
 
+def test_an_experiment_says_why_it_waits_and_what_ended_it_early(night: Night, open_page: OpenPage) -> None:
+    key = submit(night.store, name="with a story")
+    plan = {"priority": 70, "start_after": datetime(2100, 1, 1, tzinfo=UTC), "window": Window.parse("22:00-06:00")}
+    with night.store.write() as session:
+        steering.change_plan(session, key, Plan(**plan).columns())
+    page = open_page(f"/experiments/{key}")
+    story = page.locator("#story")
+    assert "Starts after 2100-01-01" in story.inner_text()
+    assert "Runs only from 22:00 to 06:00 UTC · Priority 70" in story.inner_text()
+    with night.store.write() as session:
+        steering.pause(session, key, "disk full: it goes on by itself")
+    page.get_by_text("Paused: disk full: it goes on by itself").wait_for()
+    with night.store.write() as session:
+        steering.resume(session, key)
+        always = Plan(priority=70, stop=StopRule(target=0.1))
+        steering.change_plan(session, key, always.columns())
+    held = claim(night.store, "w1", LEASE_SECONDS)
+    assert held is not None
+    assert held.experiment == key
+    for number in (0, 1):
+        with night.store.write() as session:
+            rounds.commit_round(session, held, played(number), LEASE_SECONDS)
+    page.get_by_text("Ended early: accuracy 0.1250 reached the target 0.1 in round 1").wait_for()
+    page.goto(f"/experiments/{night.finished}")
+    assert page.locator("#story").is_hidden()
+
+
 def test_fields_of_the_form_are_swept_and_queued_as_one_sweep(night: Night, open_page: OpenPage) -> None:
     page = open_page("/new?algorithm=fedavg", ignore=("422",), color_scheme="dark")
     ready = '#verdict[data-state="good"]'
@@ -424,4 +453,8 @@ def test_fields_of_the_form_are_swept_and_queued_as_one_sweep(night: Night, open
     assert violations(page) == []
     key = page.url.rsplit("/", 1)[1]
     assert night.product.get(f"/api/sweeps/{key}")["experiments"] == 18
+    page.locator("#cells a.seed").first.click()
+    page.wait_for_url("**/experiments/0*")
+    page.locator("#story").get_by_role("link", name="my-first-sweep").click()
+    page.wait_for_url(f"**/sweeps/{key}")
     night.product.client.post(f"/api/sweeps/{key}/cancel", json={})

@@ -256,8 +256,31 @@ function renderHead() {
   });
   document.title = `${ACTIVE.has(experiment.state) && experiment.rounds ? `${last}/${experiment.rounds} · ` : ""}${experimentTitle(experiment, methodTitle)} · FedArena`;
   one("#checkpoint").hidden = !experiment.has_checkpoint;
+  renderStory();
   renderError(last);
   renderFacts();
+}
+
+/** Where it comes from, why it waits, and what ended it early: one line, empty for most. */
+function renderStory() {
+  const { state, window: hours, hold } = experiment;
+  const waits = state === "queued" || state === "paused";
+  const later = waits && new Date(experiment.start_after ?? 0).getTime() > Date.now();
+  const ended = !ACTIVE.has(state);
+  const parts = [
+    data.sweep && ["Part of the sweep ", h("a", { href: `/sweeps/${data.sweep.id}` }, data.sweep.name ?? data.sweep.id)],
+    experiment.retry_of && ["Retry of ", h("a", { href: `/experiments/${experiment.retry_of}` }, "an earlier attempt")],
+    state === "paused" && [hold && hold !== "asked" ? `Paused: ${hold}` : "Paused by hand"],
+    experiment.pause && !ended && ["Pauses after the present round"],
+    later && [`Starts after ${clock(experiment.start_after)}`],
+    hours && !ended && [`Runs only from ${hours.from} to ${hours.to} ${hours.zone}`],
+    waits && experiment.priority !== 0 && [`Priority ${integer(experiment.priority)}`],
+    experiment.stopped_by && [`Ended early: ${experiment.stopped_by}`],
+  ].filter(Boolean);
+  const line = h("p", {}, parts.map((part, index) => [index ? " · " : "", part]));
+  const place = one("#story");
+  place.hidden = parts.length === 0;
+  if (place.textContent !== line.textContent) fill(place, ...line.childNodes);
 }
 
 const ADVICE = {
