@@ -401,8 +401,8 @@ def test_an_experiment_says_why_it_waits_and_what_ended_it_early(night: Night, o
     assert "Starts after 2100-01-01" in story.inner_text()
     assert "Runs only from 22:00 to 06:00 UTC · Priority 70" in story.inner_text()
     with night.store.write() as session:
-        steering.pause(session, key, "disk full: it goes on by itself")
-    page.get_by_text("Paused: disk full: it goes on by itself").wait_for()
+        steering.pause(session, key, "the room is too warm")
+    page.get_by_text("Paused: the room is too warm").wait_for()
     with night.store.write() as session:
         steering.resume(session, key)
         always = Plan(priority=70, stop=StopRule(target=0.1))
