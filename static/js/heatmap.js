@@ -26,19 +26,21 @@ function colour(share, dark) {
 }
 
 const MOST_ROWS = 400;
+const MOST_LINES = 140;
 
 /** More rows than can be told apart are drawn together, each line the mean of some. @param {Heat} heat @returns {Heat} */
 function together(heat) {
   const { values, rowTitle, rowText = String } = heat;
-  const many = Math.ceil(values.length / MOST_ROWS);
-  if (many === 1) return heat;
+  if (values.length <= MOST_ROWS) return heat;
+  const many = Math.ceil(values.length / MOST_LINES);
   const lines = Array.from({ length: Math.ceil(values.length / many) }, (_, line) => values.slice(line * many, (line + 1) * many));
   return {
     ...heat,
     values: lines.map((rows) => rows[0].map((_, column) => mean(rows.map((row) => row[column])))),
     rowTitle: `${rowTitle}s`,
+    rowMark: (line) => rowText(line * many),
     rowText: (line) => `${rowText(line * many)}–${rowText(line * many + lines[line].length - 1)}`,
-    unit: [heat.unit, `mean of ${many} ${rowTitle.toLowerCase()}s`].filter(Boolean).join(", "),
+    note: `each line the mean of ${many} ${rowTitle.toLowerCase()}s`,
   };
 }
 
@@ -53,10 +55,12 @@ function limits({ values, low = 0, high }) {
  * @property {string} rowTitle what a row is, e.g. "Client"
  * @property {string} columnTitle what a column is, e.g. "Class"
  * @property {(index: number) => string} [rowText]
+ * @property {(index: number) => string} [rowMark] what the axis says, where the text is too long for it
  * @property {(index: number) => string} [columnText]
  * @property {(value: number) => string} [valueText]
  * @property {number} [low] value of the palest colour
  * @property {number} [high] value of the deepest colour
+ * @property {string} [note] what must be known to read the picture
  * @property {string} [unit] what the numbers are, for the tip and the legend
  */
 
@@ -193,12 +197,12 @@ export class Heatmap {
     pen.textBaseline = "middle";
     pen.textAlign = "right";
     const rowStep = Math.max(1, Math.ceil(14 / cell));
-    for (let y = 0; y < rows; y += rowStep) pen.fillText(this.text("row", y), LEFT - 6, TOP + (y + 0.5) * cell);
+    for (let y = 0; y < rows; y += rowStep) pen.fillText(this.heat.rowMark?.(y) ?? this.text("row", y), LEFT - 6, TOP + (y + 0.5) * cell);
     pen.textAlign = "center";
     pen.textBaseline = "top";
     const columnStep = Math.max(1, Math.ceil(28 / (plotWidth / columns)));
     for (let x = 0; x < columns; x += columnStep) pen.fillText(this.text("column", x), LEFT + (x + 0.5) * (plotWidth / columns), TOP + plotHeight + 4);
-    pen.fillText(this.heat.columnTitle, LEFT + plotWidth / 2, TOP + plotHeight + 19);
+    pen.fillText([this.heat.columnTitle, this.heat.note].filter(Boolean).join(" · "), LEFT + plotWidth / 2, TOP + plotHeight + 19);
     pen.save();
     pen.translate(10, TOP + plotHeight / 2);
     pen.rotate(-Math.PI / 2);
