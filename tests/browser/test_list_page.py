@@ -86,6 +86,22 @@ def test_an_answer_that_was_read_earlier_does_not_undo_what_came_live(store: Dat
     assert finished.count() == 1
 
 
+def test_counts_say_what_is_not_in_the_list(finished: dict[str, str], open_page: OpenPage) -> None:
+    page = open_page(f"/experiments?search=standalone-4&selected={finished['fedavg-42']}")
+    assert page.inner_text("#selection-count") == "1 selected, 1 not in this list"
+    assert page.locator("#add-tag").is_disabled()
+    page.locator("#group").check()
+    assert page.inner_text("#experiments tr.group") == "Standalone · 2"
+
+    def one_of_two(route: "Route") -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "items": answer.json()["items"][:1]})
+
+    page.route("**/api/experiments?**", one_of_two)
+    page.get_by_role("button", name="Best (%)").click()
+    page.get_by_text("Standalone · 1 of those loaded").wait_for()
+
+
 def test_names_and_tags_are_shown_as_text(store: Database, open_page: OpenPage) -> None:
     experiment = put(store, name=NASTY, tags=["<b>bold</b>"], notes=NASTY)
     page = open_page("/")

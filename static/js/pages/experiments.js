@@ -181,7 +181,7 @@ function layout() {
 
 function render() {
   const wanted = layout().map((item) => {
-    if (!item.experiment) return h("tr", { class: "group" }, h("th", { scope: "rowgroup", colspan: chosen.length + 2 }, `${methodTitle(item.method)} · ${integer(item.count)}`));
+    if (!item.experiment) return h("tr", { class: "group" }, h("th", { scope: "rowgroup", colspan: chosen.length + 2 }, `${methodTitle(item.method)} · ${integer(item.count)}${experiments.size < total ? " of those loaded" : ""}`));
     let entry = rows.get(item.experiment.id);
     if (!entry) rows.set(item.experiment.id, (entry = makeRow(item.experiment)));
     updateRow(entry, item.experiment);
@@ -225,7 +225,8 @@ fill(one("#actions"), actions.buttons);
 function renderSelection() {
   const compare = /** @type {HTMLAnchorElement} */ (one("#compare-selected"));
   const count = selected.size;
-  setText(one("#selection-count"), count ? `${integer(count)} selected` : "Nothing selected");
+  const away = count - chosenOnes().length;
+  setText(one("#selection-count"), count ? `${integer(count)} selected${away ? `, ${integer(away)} not in this list` : ""}` : "Nothing selected");
   compare.textContent = count ? `Compare ${count} selected` : "Compare selected";
   if (count) {
     compare.href = `/compare?ids=${[...selected].join(",")}`;
@@ -238,7 +239,7 @@ function renderSelection() {
     button.disabled = !fitting.length;
     setText(button, fitting.length ? `${action.word} ${fitting.length}` : action.word);
   });
-  input("add-tag").disabled = input("remove-tag").disabled = !count;
+  input("add-tag").disabled = input("remove-tag").disabled = count === away; // actions are about those that are shown
   one("#clear-selection").hidden = count === 0;
   const whole = input("select-all");
   const shown = chosenOnes().length;
