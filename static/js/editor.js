@@ -70,6 +70,26 @@ export function keepInAddress(text) {
   history.replaceState(null, "", linkTo(location.pathname, text));
 }
 
+/** Keeps what was typed for this tab; null forgets it. A browser may forbid it. @param {string} name @param {string|null} text */
+export function keepDraft(name, text) {
+  try {
+    if (text === null) sessionStorage.removeItem(name);
+    else sessionStorage.setItem(name, text);
+  } catch (error) {
+    console.info("The draft is not kept because storage is blocked.", error);
+  }
+}
+
+/** @param {string} name @returns {string|null} */
+export function keptDraft(name) {
+  try {
+    return sessionStorage.getItem(name);
+  } catch (error) {
+    console.info("No draft is kept because storage is blocked.", error);
+    return null;
+  }
+}
+
 /** The line of the text in which a field stands, written as one path or as nested blocks; 0 when it is not there. */
 function lineOf(text, path) {
   const rows = text.split("\n");

@@ -1,11 +1,13 @@
 """A spec is written, checked while it is written, and queued."""
 
+import ast
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.conftest import OpenPage
-from tests.browser.product import Product
+from tests.browser.product import SMALL, Product
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -88,6 +90,20 @@ def test_a_partition_that_cannot_be_drawn_says_why_and_the_one_before_comes_back
     page.unroute("**/api/partition")
     page.fill("#spec", text)
     page.wait_for_function(drawn)
+
+
+def test_the_python_of_a_sweep_holds_its_text_whatever_is_quoted_in_it(open_page: OpenPage) -> None:
+    page = open_page("/new")
+    page.wait_for_selector(READY)
+    base = {key: value for key, value in SMALL.items() if key != "seed"}
+    quotes = '"' * 3
+    text = f"base: {json.dumps(base)}\nseeds: [1, 2]\nnotes: 'C:\\new, {quotes}so{quotes}'\nname: \"it\""
+    page.fill("#spec", text)
+    page.wait_for_function("() => document.querySelector('#verdict').textContent.includes('2 experiments')")
+    page.get_by_label("Python").check()
+    code = ast.parse(page.locator("#expanded").text_content() or "")
+    found = [node.value for node in ast.walk(code) if isinstance(node, ast.Constant) and "base" in str(node.value)]
+    assert found == [f"\n{text}"]
 
 
 def test_a_clone_starts_with_the_spec_of_its_model(

@@ -5,7 +5,7 @@ import { load } from "../../vendor/js-yaml/js-yaml.esm.min.mjs";
 import { api, newKey } from "../api.js";
 import { FAMILIES, FAMILY_TITLES } from "../colours.js";
 import { all, fill, h, one, pageData, setText } from "../dom.js";
-import { keepInAddress, linkTo, makeEditor, textOfAddress } from "../editor.js";
+import { keepDraft, keepInAddress, keptDraft, linkTo, makeEditor, textOfAddress } from "../editor.js";
 import { Block, Field, valueAt } from "../form.js";
 import { Heatmap } from "../heatmap.js";
 import { live } from "../live.js";
@@ -415,7 +415,7 @@ function checkSoon() {
   clearTimeout(pricing);
   good = null;
   button.disabled = true;
-  sessionStorage.setItem(DRAFT, area.value);
+  keepDraft(DRAFT, area.value);
   editor.drawLines();
   timer = window.setTimeout(() => {
     keepInAddress(area.value);
@@ -424,13 +424,14 @@ function checkSoon() {
 }
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-const multiline = (text) => `"""\n${text.replaceAll("\\", "\\\\")}"""`;
+/** A Python string on several lines: whatever is quoted in the text, three quotes never stand together. */
+const multiline = (text) => `"""\n${text.replaceAll("\\", "\\\\").replaceAll('"""', '\\"\\"\\"').replace(/"$/, '\\"')}"""`;
 const COPIES = {
   spec: {
     yaml: (spec) => specYaml(spec),
     json: (spec) => JSON.stringify(spec, null, 2),
     curl: (spec) => `curl -X POST ${location.origin}/api/experiments -H 'content-type: application/json' -d ${quoted(JSON.stringify(spec))}`,
-    python: (spec) => `from engine.run import Run\nfrom engine.spec import ExperimentSpec\n\nspec = ExperimentSpec.from_yaml(${multiline(specYaml(spec))})\nfor record in Run(spec, data_root=None).rounds():\n    print(record.round, record.accuracy, record.bytes_up)\n`,
+    python: (spec) => `from app.config import Settings\nfrom engine.run import Run\nfrom engine.spec import ExperimentSpec\n\nspec = ExperimentSpec.from_yaml(${multiline(specYaml(spec))})\nfor record in Run(spec, data_root=Settings().data_root).rounds():\n    print(record.round, record.accuracy, record.bytes_up)\n`,
   },
   sweep: {
     yaml: () => area.value,
@@ -476,7 +477,7 @@ async function submit() {
   button.disabled = true;
   try {
     const page = await working(job.submit());
-    sessionStorage.removeItem(DRAFT);
+    keepDraft(DRAFT, null);
     location.assign(page);
   } catch (error) {
     notice(`Not queued: ${error.message}`, "error");
@@ -493,7 +494,7 @@ const first = algorithmOf(data.algorithm) ?? algorithmOf("fedavg") ?? catalogue.
 
 /** What the address carries comes first, then what the page was asked for, then what was left here. */
 function start() {
-  const draft = data.algorithm ? null : sessionStorage.getItem(DRAFT);
+  const draft = data.algorithm ? null : keptDraft(DRAFT);
   area.value = textOfAddress() ?? (data.spec ? specYaml(data.spec) : draft ?? specYaml(example(first.id)));
   editor.drawLines();
   check();
@@ -507,7 +508,7 @@ one("#form").addEventListener("submit", (event) => event.preventDefault());
 preset.addEventListener("change", () => applyPreset(preset.value));
 button.addEventListener("click", submit);
 one("#start-over").addEventListener("click", () => {
-  sessionStorage.removeItem(DRAFT);
+  keepDraft(DRAFT, null);
   history.replaceState(null, "", location.pathname);
   area.value = specYaml(example(choices.algorithm.choices.idOf(firstSpec(current).algorithm) ?? first.id));
   editor.drawLines();

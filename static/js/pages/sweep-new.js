@@ -2,7 +2,7 @@
 
 import { api, newKey } from "../api.js";
 import { fill, h, one, pageData, setText } from "../dom.js";
-import { keepInAddress, linkTo, makeEditor, textOfAddress } from "../editor.js";
+import { keepDraft, keepInAddress, keptDraft, linkTo, makeEditor, textOfAddress } from "../editor.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
 import { bytesText, costText, plural, problemsOf, queueText, rehearse, showNotApplicable } from "../sweep-plan.js";
@@ -97,7 +97,7 @@ function checkSoon() {
   clearTimeout(timer);
   good = null;
   button.disabled = true;
-  sessionStorage.setItem(DRAFT, area.value);
+  keepDraft(DRAFT, area.value);
   showLink();
   drawLines();
   timer = window.setTimeout(() => {
@@ -118,7 +118,7 @@ async function submit() {
   button.disabled = true;
   try {
     const made = await working(api.submitSweep(job.text, job.key));
-    sessionStorage.removeItem(DRAFT);
+    keepDraft(DRAFT, null);
     location.assign(`/sweeps/${made.id}`);
   } catch (error) {
     notice(`Not queued: ${error.message}`, "error");
@@ -131,7 +131,7 @@ async function submit() {
 }
 
 function start() {
-  area.value = textOfAddress() ?? data.yaml ?? sessionStorage.getItem(DRAFT) ?? EXAMPLE;
+  area.value = textOfAddress() ?? data.yaml ?? keptDraft(DRAFT) ?? EXAMPLE;
   drawLines();
   showLink();
   check();
@@ -144,7 +144,7 @@ area.addEventListener("keydown", (event) => {
 });
 button.addEventListener("click", submit);
 one("#start-over").addEventListener("click", () => {
-  sessionStorage.removeItem(DRAFT);
+  keepDraft(DRAFT, null);
   history.replaceState(null, "", location.pathname);
   data.yaml = EXAMPLE;
   start();
