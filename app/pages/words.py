@@ -13,6 +13,7 @@ def partition_text(spec: dict[str, Any]) -> str:
     """pathological, 2 classes."""
     parts = [str(spec.get("name", ""))]
     if "classes_per_client" in spec:
-        parts.append(f"{spec['classes_per_client']} classes")
-    parts += [f"{letter} {spec[key]}" for key, letter in (("beta", "β"), ("alpha", "α")) if key in spec]
+        count = spec["classes_per_client"]
+        parts.append(f"{count} {'class' if count == 1 else 'classes'}")
+    parts += [f"{letter} {spec[key]}" for key, letter in (("gamma", "γ"), ("beta", "β"), ("alpha", "α")) if key in spec]
     return ", ".join(part for part in parts if part)
