@@ -1,5 +1,6 @@
 """Is a difference more than chance? Paired tests over clients and seeds, effect sizes and Holm's correction."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,7 +13,7 @@ from app.comparison.groups import Group
 DIGITS = 12
 """Differences closer than this are ties: 0.3 - 0.2 and 0.2 - 0.1 are the same tenth."""
 LARGEST_EXACT = 50
-"""Up to so many pairs without ties the distribution is counted, above it is approximated."""
+"""Up to so many pairs the distribution is counted, above it is approximated."""
 FEWEST_CLIENTS = 6
 """With fewer pairs no outcome of the signed-rank test falls below 0.05."""
 
@@ -31,7 +32,7 @@ class ClientTest(BaseModel):
     median_difference: float | None
     p: float | None = Field(description="Two-sided")
     p_holm: float | None = Field(None, description="Corrected for all pairs of this answer")
-    exact: bool | None = Field(description="Counted exactly; false: normal approximation because of ties or of size")
+    exact: bool | None = Field(description="Counted over all signs; false: normal approximation for very many clients")
     rank_biserial: float | None = Field(description="Effect size from -1 (second always better) to 1 (first)")
     note: str
 
@@ -125,12 +126,12 @@ def over_clients(a: Sample, b: Sample) -> ClientTest:
         return test
     from scipy.stats import rankdata, wilcoxon
 
-    sizes = [abs(value) for value in told]
-    test.exact = len(told) <= LARGEST_EXACT and len(set(sizes)) == len(sizes)
-    test.p = float(wilcoxon(told, method="exact" if test.exact else "asymptotic").pvalue)
-    ranks = rankdata(sizes)
+    # doubled, so that the ranks of ties are whole numbers
+    ranks = [round(2 * rank) for rank in rankdata([abs(value) for value in told])]
     signed = sum(rank if value > 0 else -rank for rank, value in zip(ranks, told, strict=True))
-    test.rank_biserial = float(signed / sum(ranks))
+    test.rank_biserial = signed / sum(ranks)
+    test.exact = len(told) <= LARGEST_EXACT
+    test.p = _share_as_far(ranks, signed) if test.exact else float(wilcoxon(told, method="asymptotic").pvalue)
     notes = []
     if test.ties:
         notes.append(f"{test.ties} equal {'client is' if test.ties == 1 else 'clients are'} left out.")
@@ -140,6 +141,17 @@ def over_clients(a: Sample, b: Sample) -> ClientTest:
         notes.append("Normal approximation.")
     test.note = " ".join(notes)
     return test
+
+
+def _share_as_far(ranks: Sequence[int], signed: int) -> float:
+    """Of all ways to give the ranks a sign, the share whose sum lies at least as far from zero."""
+    ways = Counter({0: 1})
+    for rank in ranks:
+        ways = Counter({total + rank: count for total, count in ways.items()}) + Counter(
+            {total - rank: count for total, count in ways.items()}
+        )
+    far = sum(count for total, count in ways.items() if abs(total) >= abs(signed))
+    return far / sum(ways.values())
 
 
 def _why_no_client(a: Sample, b: Sample) -> str:

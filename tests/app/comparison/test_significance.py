@@ -24,11 +24,32 @@ def test_six_clients_with_one_loss_of_the_largest_size() -> None:
 def test_equal_clients_are_left_out_and_tied_differences_share_their_rank() -> None:
     """Differences +1, +1, -2 and 0 tenths: ranks 1.5, 1.5 and 3, so both sides sum up to 3."""
     test = over_clients(sample("a", 0.4, 0.3, 0.1, 0.7), sample("b", 0.3, 0.2, 0.3, 0.7))
-    assert (test.n, test.wins, test.losses, test.ties, test.exact) == (4, 2, 1, 1, False)
+    assert (test.n, test.wins, test.losses, test.ties, test.exact) == (4, 2, 1, 1, True)
     assert test.rank_biserial == pytest.approx(0)
     assert test.p == pytest.approx(1)
     assert "1 equal client is left out" in test.note
     assert "With 3 differing clients no outcome is below 0.05" in test.note
+
+
+@pytest.mark.parametrize(
+    ("differences", "as_far", "signs"),
+    [
+        ([1, 1, 1, 1, 1], 2, 32),  # all to one side or all to the other
+        ([1, 1, 1, 1, 1, 1], 2, 64),
+        ([1, 1, -1, 2], 8, 16),  # ranks 2, 2, 2 and 4 sum up to 6: so far or farther with 4 and two or three more
+    ],
+)
+def test_ties_are_counted_over_all_signs(differences: list[int], as_far: int, signs: int) -> None:
+    """The normal approximation would call five equal wins significant, with p = 0.025."""
+    test = over_clients(sample("a", *(0.5 + d / 100 for d in differences)), sample("b", *[0.5] * len(differences)))
+    assert test.exact
+    assert test.p == pytest.approx(as_far / signs)
+
+
+def test_many_clients_are_approximated() -> None:
+    test = over_clients(sample("a", *[0.6] * 51), sample("b", *[0.5] * 51))
+    assert test.exact is False
+    assert "Normal approximation" in test.note
 
 
 def test_clients_of_different_partitions_are_not_paired() -> None:
