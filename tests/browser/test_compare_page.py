@@ -163,8 +163,11 @@ def test_a_target_gives_the_cost_of_the_records_and_says_when_nobody_reaches_it(
     assert cell(page, "FedARC", "Rounds to target").split(" ")[0] == f"{fmean(reached):g}"
     rows = sheet(exported(page, ".panel:has(#table)", "CSV"))
     arc = dict(zip(rows[0], next(row for row in rows if row[0] == "FedARC"), strict=True))
-    assert float(arc["Communication to target mean"]) == pytest.approx(fmean(cost.bytes or 0 for cost in costs))
-    assert float(arc["FLOPs to target mean"]) == pytest.approx(fmean(cost.flops or 0 for cost in costs))
+    assert float(arc["bytes_to_target_mean"]) == pytest.approx(fmean(cost.bytes or 0 for cost in costs))
+    assert float(arc["flops_to_target_mean"]) == pytest.approx(fmean(cost.flops or 0 for cost in costs))
+    runs = [filled.rounds("fedarc", place) for place in (0, 1)]
+    assert float(arc["best_accuracy_mean"]) == pytest.approx(fmean(max(r.accuracy or 0 for r in one) for one in runs))
+    assert float(arc["seconds_mean"]) == pytest.approx(fmean(sum(r.seconds for r in one) for one in runs))
     page.fill("#target", "100")
     assert cell(page, "FedAvg", "Rounds to target") == "not reached"
     assert "target=100" in page.url

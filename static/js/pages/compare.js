@@ -152,16 +152,19 @@ function summary(group) {
 const twoDigits = (value) => (value === null ? NONE : (100 * value).toFixed(2));
 const oneDigit = (value) => (value === null ? NONE : Number.isInteger(value) ? integer(value) : value.toFixed(1));
 
-/** `better` says whether a large or a small number wins; null when neither does. */
+/**
+ * `better` says whether a large or a small number wins; null when neither does. `csv` is the name for programs, which
+ * get numbers in full: accuracies are fractions.
+ */
 const TABLE = [
-  { key: "best", title: "Best accuracy (%)", short: "Best (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}`, spread: true },
-  { key: "final", title: "Final accuracy (%)", short: "Final (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}`, spread: true },
-  { key: "targetRound", title: "Rounds to target", format: oneDigit, better: "low", target: true, spread: true },
-  { key: "targetBytes", title: "Communication to target", help: "Bytes a round, sent and received by all participants, times the rounds to the target", format: (v) => formatBytes(v), better: "low", target: true },
-  { key: "targetFlops", title: "FLOPs to target", help: "FLOPs of one participant a round, times the rounds to the target", format: (v) => formatFlops(v), better: "low", target: true },
-  { key: "bytes", title: "Bytes in all", format: (v) => formatBytes(v), better: null },
-  { key: "flops", title: "FLOPs in all", format: (v) => formatFlops(v), better: null },
-  { key: "seconds", title: "Time", format: duration, better: null },
+  { key: "best", csv: "best_accuracy", title: "Best accuracy (%)", short: "Best (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}`, spread: true },
+  { key: "final", csv: "final_accuracy", title: "Final accuracy (%)", short: "Final (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}`, spread: true },
+  { key: "targetRound", csv: "rounds_to_target", title: "Rounds to target", format: oneDigit, better: "low", target: true, spread: true },
+  { key: "targetBytes", csv: "bytes_to_target", title: "Communication to target", help: "Bytes a round, sent and received by all participants, times the rounds to the target", format: (v) => formatBytes(v), better: "low", target: true },
+  { key: "targetFlops", csv: "flops_to_target", title: "FLOPs to target", help: "FLOPs of one participant a round, times the rounds to the target", format: (v) => formatFlops(v), better: "low", target: true },
+  { key: "bytes", csv: "bytes", title: "Bytes in all", format: (v) => formatBytes(v), better: null },
+  { key: "flops", csv: "flops", title: "FLOPs in all", format: (v) => formatFlops(v), better: null },
+  { key: "seconds", csv: "seconds", title: "Time", format: duration, better: null },
 ];
 
 /** The tables as last shown: cells for the exports. @type {Record<string, unknown[][]>} */
@@ -201,7 +204,7 @@ function renderTable(rows) {
     }),
   }));
   shownTables.table = [["Method", "Seeds", ...columns.map((column) => column.title)], ...built.map((row) => [row.group.label, row.seeds, ...row.cells])];
-  numbers = [["method", "seeds", ...columns.flatMap((column) => [`${column.title} mean`, `${column.title} std`])], ...rows.map(({ group, numbers: found }) => [group.label, group.settledMembers.length, ...columns.flatMap(({ key }) => [found[key].mean, found[key].std])])];
+  numbers = [["method", "seeds", ...columns.flatMap((column) => [`${column.csv}_mean`, `${column.csv}_std`])], ...rows.map(({ group, numbers: found }) => [group.label, group.settledMembers.length, ...columns.flatMap(({ key }) => [found[key].mean, found[key].std])])];
   fillWhenNew(one("#table thead"), columns.map((column) => column.key), () =>
     h("tr", {}, h("th", { scope: "col" }, "Method"), h("th", { scope: "col", class: "right" }, "Seeds"), columns.map((column) => h("th", { scope: "col", class: column.gap ? "right gapped" : "right", title: column.help ?? (column.short ? column.title : null) }, column.short ?? column.title))));
   fillWhenNew(one("#table tbody"), built.map((row) => [row.group.label, row.group.variant, row.seeds, row.cells]), () =>
