@@ -193,12 +193,12 @@ export class Price {
     this.plot = new Plot(root, { name: "price", title: "Accuracy, communication and computation", file: () => "compare-price" });
   }
 
-  /** @param {any[]} rows {group, best, bytes, flops} with means, null where a target was not reached */
+  /** @param {any[]} rows {group, best, bytes, flops} with means, null where not all seeds reached the target */
   update(rows, target) {
     const drawn = rows.filter((row) => row.best !== null && row.bytes !== null && row.flops !== null);
     const left = rows.filter((row) => !drawn.includes(row)).map((row) => row.group.label);
     const until = target === null ? "in all" : `to ${percent(target)}`;
-    if (!drawn.length) return this.plot.empty(target === null ? "No round was tested yet." : `No method reaches ${percent(target)}.`);
+    if (!drawn.length) return this.plot.empty(target === null ? "No round was tested yet." : `No method reaches ${percent(target)} with all its seeds.`);
     const sent = drawn.map((row) => row.bytes).filter((value) => value > 0);
     const least = sent.length ? Math.min(...sent) : 1;
     const most = sent.length ? Math.max(...sent) : 10;
@@ -249,7 +249,7 @@ export class Price {
     return this.plot.set(option, {
       rows: [["method", "best accuracy", `bytes ${until}`, `FLOPs ${until}`], ...rows.map((row) => [row.group.label, row.best, row.bytes, row.flops])],
       label: `Bubble chart: ${drawn.map((row) => `${row.group.label} ${percent(row.best)} for ${formatBytes(row.bytes)}`).join(", ")}`,
-      hint: `area: client FLOPs ${until}, largest ${formatFlops(largest)}${left.length ? ` · not reached by ${left.join(", ")}` : ""}`,
+      hint: `area: client FLOPs ${until}, largest ${formatFlops(largest)}${left.length ? ` · not reached by all seeds of ${left.join(", ")}` : ""}`,
       height: 440,
     });
   }

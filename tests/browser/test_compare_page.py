@@ -173,6 +173,36 @@ def test_a_target_gives_the_cost_of_the_records_and_says_when_nobody_reaches_it(
     assert "target=100" in page.url
 
 
+def reaching(filled: Filled, method: str, seed: int, level: float, rounds: int) -> str:
+    """A run of one level of accuracy."""
+    spec = {**SPEC, "algorithm": {"name": method}, "seed": seed, "rounds": rounds}
+    history = run(ExperimentSpec.parse(spec).canonical())
+    return put(filled.store, [r.model_copy(update={"accuracy": level if r.round else None}) for r in history], **spec)
+
+
+def test_who_sends_nothing_reaches_a_target_for_nothing(filled: Filled, open_page: OpenPage) -> None:
+    runs = [reaching(filled, method, 1, 0.7, 2) for method in ("fedavg", "standalone")]
+    page = open_page(f"/compare?ids={','.join(runs)}&target=60")
+    figure = page.locator('[data-figure="bytes"]')
+    assert figure.locator(".figure-value").inner_text() == "0 B"
+    assert figure.locator(".figure-detail").inner_text() == "Standalone, least to 60.0 %"
+
+
+def test_a_method_competes_for_the_target_with_all_its_seeds(filled: Filled, open_page: OpenPage) -> None:
+    lucky = [reaching(filled, "pfedes", seed, level, 2) for seed, level in ((1, 0.7), (2, 0.5))]
+    steady = [reaching(filled, method, seed, 0.7, 2) for method in ("fedarc", "fedavg") for seed in (1, 2)]
+    page = open_page(f"/compare?ids={','.join(lucky + steady)}&target=60&open=price")
+    assert cell(page, "pFedES", "Communication to target").endswith("(1 of 2 seeds)")
+    bold = page.locator("#table tbody tr", has=page.locator("td.best")).locator("th").all_inner_texts()
+    assert sorted(bold) == ["FedARC", "FedAvg"]
+    assert page.locator('[data-figure="bytes"] .figure-detail').inner_text() == "FedARC, least to 60.0 %"
+    page.wait_for_function("() => window.fedarena.charts.price?.drawn()")
+    price = {row[0]: row[2] for row in page.evaluate("window.fedarena.charts.price.data()")[1:]}
+    assert price["pFedES"] is None
+    page.goto(f"/compare?ids={','.join(lucky)}&target=60")
+    assert "with all seeds" in page.locator('[data-figure="bytes"] .figure-detail').inner_text()
+
+
 def test_every_chart_and_table_is_exported(filled: Filled, open_page: OpenPage) -> None:
     page = open_page(filled.address(*METHODS, open="boxes,wins,price"))
     drawn = "() => ['boxes', 'wins', 'scatter', 'price'].every(n => window.fedarena.charts[n]?.drawn())"

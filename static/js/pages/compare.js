@@ -180,13 +180,19 @@ function fillWhenNew(element, signature, build) {
   fill(element, build());
 }
 
+/** A mean over the seeds that happened to reach the target would flatter: a group competes with all its seeds. */
+function reachedByAll(measure) {
+  return measure.count > 0 && measure.count === measure.of;
+}
+
 function renderTable(rows) {
   const columns = TABLE.filter((column) => !column.target || state.target !== null);
+  const competes = (column, measure) => Boolean(column.better) && measure.mean !== null && (!column.target || reachedByAll(measure));
   const bests = Object.fromEntries(
-    columns.map(({ key, better }) => {
-      const values = rows.map((row) => row.numbers[key].mean).filter((value) => value !== null);
-      if (!better || values.length < 2) return [key, null];
-      return [key, better === "high" ? Math.max(...values) : Math.min(...values)];
+    columns.map((column) => {
+      const values = rows.map((row) => row.numbers[column.key]).filter((measure) => competes(column, measure)).map((measure) => measure.mean);
+      if (values.length < 2) return [column.key, null];
+      return [column.key, column.better === "high" ? Math.max(...values) : Math.min(...values)];
     }),
   );
   const built = rows.map(({ group, numbers: found }) => ({
@@ -196,9 +202,10 @@ function renderTable(rows) {
       const { mean: value, std: spread, count, of } = found[column.key];
       let text = meanStd(value, count > 1 && column.spread ? spread : null, column.format);
       if (column.target && value === null && of > 0) text = "not reached";
-      else if (column.target && count < of) text += ` (${count} of ${of})`;
+      else if (column.target && count < of) text += ` (${count} of ${of} seeds)`;
       const top = bests[column.key];
-      const best = top !== null && value !== null && value === top;
+      // as they are printed: equal texts are treated alike
+      const best = top !== null && competes(column, found[column.key]) && column.format(value) === column.format(top);
       const gap = column.gap && top !== null && value !== null && !best ? column.gap(value - top).replace("-", "−") : "";
       return { text, best, gap, gapped: Boolean(column.gap), muted: Boolean(column.target && value === null) };
     }),
@@ -345,10 +352,11 @@ function renderFigures(rows, { warnings, notes, alone }) {
   figure("lead", second ? `${(100 * (first.numbers.best.mean - second.numbers.best.mean)).toFixed(2)} points` : NONE, second ? `ahead of ${second.group.label}${doubt(first, second)}` : "nobody to compare with");
   for (const [name, key, format] of [["bytes", "targetBytes", formatBytes], ["flops", "targetFlops", formatFlops]]) {
     const column = state.target === null ? name : key;
-    // that Standalone sends nothing is no news
-    const known = rows.filter((row) => row.numbers[column].mean);
+    // without a target it is no news that Standalone sends nothing
+    const known = rows.filter((row) => (state.target === null ? row.numbers[column].mean : reachedByAll(row.numbers[column])));
     const least = known.reduce((low, row) => (low === null || row.numbers[column].mean < low.numbers[column].mean ? row : low), null);
-    if (state.target !== null) figure(name, least ? format(least.numbers[column].mean) : "not reached", least ? `${least.group.label}, least to ${percent(state.target)}` : `nobody reaches ${percent(state.target)}`);
+    const some = rows.some((row) => row.numbers[column].mean !== null);
+    if (state.target !== null) figure(name, least ? format(least.numbers[column].mean) : "not reached", least ? `${least.group.label}, least to ${percent(state.target)}` : `nobody reaches ${percent(state.target)}${some ? " with all seeds" : ""}`);
     else figure(name, first ? format(first.numbers[column].mean) : NONE, first && least ? (least === first ? `${first.group.label}, the least of all` : `${first.group.label}; least: ${least.group.label} ${format(least.numbers[column].mean)}`) : "");
   }
   if (alone) figure("fair", NONE, "one group only");
@@ -441,7 +449,8 @@ function renderViews(rows) {
   }
   if (shown("price")) {
     const [bytes, flops] = state.target === null ? ["bytes", "flops"] : ["targetBytes", "targetFlops"];
-    views.price.update(rows.map((row) => ({ group: row.group, best: row.numbers.best.mean, bytes: row.numbers[bytes].mean, flops: row.numbers[flops].mean })), state.target);
+    const cost = (measure) => (state.target === null || reachedByAll(measure) ? measure.mean : null);
+    views.price.update(rows.map((row) => ({ group: row.group, best: row.numbers.best.mean, bytes: cost(row.numbers[bytes]), flops: cost(row.numbers[flops]) })), state.target);
   }
   if (shown("sweep")) {
     const fields = views.module.sweptFields(all);
