@@ -220,21 +220,39 @@ export function meanCurve(curves, xName, yName) {
   return result;
 }
 
-/** Fields that decide whether a comparison is fair; a name that ends with a dot stands for all fields below it. */
+/**
+ * Fields that decide whether a comparison is fair, with what they are called; a name that ends with a dot stands for
+ * all fields below it.
+ */
 const FAIRNESS = [
-  ["The data differ", ["dataset."]],
-  ["The clients or their data differ", ["clients", "partition."]],
-  ["Accuracy is measured in different ways", ["evaluation."]],
-  ["The training budgets differ", ["rounds", "participation", "training.epochs"]],
-  ["The models differ", ["models."]],
-  ["Clients talk to each other in different ways", ["topology"]],
+  ["The data differ", "data set", ["dataset."]],
+  ["The clients or their data differ", "partition", ["clients", "partition."]],
+  ["Accuracy is measured in different ways", "evaluation", ["evaluation."]],
+  ["The training budgets differ", "budget", ["rounds", "participation", "training.epochs"]],
+  ["The models differ", "models", ["models."]],
+  ["Clients talk to each other in different ways", "topology", ["topology"]],
 ];
+
+/** Groups whose runs spent less than their specs say, as sentences; none where all ended after the same rounds. */
+function cutShort(groups) {
+  const ended = (member) => ENDED_EARLY.has(member.state) || member.state === "finished";
+  const reached = (member) => Math.max(0, member.next_round - 1);
+  const spent = groups.flatMap((group) => group.settledMembers.map((member) => (ended(member) ? reached(member) : member.rounds)));
+  if (new Set(spent).size < 2) return [];
+  const listed = (values) => [...new Set(values)].join(", ");
+  return groups.flatMap((group) => {
+    const short = group.settledMembers.filter((member) => ended(member) && reached(member) < member.rounds);
+    if (!short.length) return [];
+    const reasons = short.map((member) => (member.stopped_by ? "its stop rule" : member.state));
+    return [`${group.label} ended after ${listed(short.map(reached).sort((a, b) => a - b))} of ${listed(short.map((member) => member.rounds))} rounds: ${listed(reasons)}`];
+  });
+}
 
 /**
  * What makes a comparison unfair, and what a reader should know besides. A field that every method was run with in the
- * same values is a sweep, not an unfairness.
- * @param {any[]} groups grouped by all fields
- * @returns {{warnings: string[], notes: string[]}}
+ * same values is a sweep, not an unfairness; but who leads can only be said where the `swept` ones are equal.
+ * @param {any[]} groups grouped by all fields, with their settled members
+ * @returns {{warnings: string[], notes: string[], swept: {fields: string[], words: string[]}}}
  */
 export function fairness(groups) {
   const warnings = [];
@@ -245,12 +263,16 @@ export function fairness(groups) {
   const differing = differences(groups).filter(({ field }) => field !== "algorithm.name");
   const words = (rows) => rows.map(({ field, values }) => `${field}: ${[...new Set(values.map(show))].join(", ")}`).join("; ");
   const graveFields = new Set();
-  for (const [sentence, names] of FAIRNESS) {
+  const sweep = { fields: [], words: [] };
+  for (const [sentence, word, names] of FAIRNESS) {
     const rows = differing.filter(({ field }) => names.some((name) => (name.endsWith(".") ? field.startsWith(name) : field === name)));
     rows.forEach(({ field }) => graveFields.add(field));
     const grave = rows.filter(({ field }) => !swept(field));
     if (grave.length) warnings.push(`${sentence} (${words(grave)})`);
+    if (grave.length < rows.length) sweep.words.push(word);
+    sweep.fields.push(...rows.filter(({ field }) => swept(field)).map(({ field }) => field));
   }
+  warnings.push(...cutShort(groups));
   const own = (field) => field.startsWith("algorithm.");
   const sweeps = differing.filter(({ field }) => !own(field) && swept(field));
   if (sweeps.length) notes.push(`Swept for every method: ${words(sweeps)}. Compare lines with equal values.`);
@@ -270,7 +292,7 @@ export function fairness(groups) {
   const seedsOf = (group) => group.members.map((member) => member.spec.seed).sort((a, b) => a - b).join(", ");
   const seedLists = new Set(groups.map(seedsOf));
   if (seedLists.size > 1) notes.push(`The seeds are not the same everywhere (${[...seedLists].join(" | ")}); another seed deals the data anew.`);
-  return { warnings, notes };
+  return { warnings, notes, swept: sweep };
 }
 
 /** Brings an experiment up to date with one of its rounds, as the list shows it. @returns {boolean} */

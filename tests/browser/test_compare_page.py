@@ -13,8 +13,9 @@ import pytest
 
 from app.config import Settings
 from app.pages import routes
-from app.store import rounds
+from app.store import experiments, rounds
 from app.store.database import Database
+from app.store.experiments import Claim
 from engine.records import RoundRecord, cost_to_target
 from engine.spec import ExperimentSpec
 from tests.browser.axe import violations
@@ -289,6 +290,39 @@ def test_an_unfair_comparison_says_what_differs(filled: Filled, open_page: OpenP
     page.goto(filled.address("standalone", "fedavg"))
     assert page.locator("#unfair").is_hidden()
     assert page.locator("#notes li").count() == 0
+
+
+def test_a_sweep_over_data_is_ranked_only_where_the_data_are_equal(filled: Filled, open_page: OpenPage) -> None:
+    iid = {"partition": {"name": "iid"}, "rounds": 2}
+    arc, avg = (put(filled.store, algorithm={"name": name}, **iid) for name in ("fedarc", "fedavg"))
+    page = open_page(filled.address("fedarc", "fedavg") + f",{arc},{avg}")
+    assert page.locator("#unfair").is_hidden()
+    fair = page.locator('[data-figure="fair"]')
+    assert fair.locator(".figure-value").inner_text() == "A sweep"
+    assert fair.locator(".figure-detail").inner_text() == "over partition and budget, not one comparison"
+    assert page.inner_text("#verdict").startswith("A sweep over partition and budget, not one comparison;")
+    assert page.locator('[data-figure="lead"] .figure-value').inner_text() == "–"
+    assert page.locator("#table tbody td.best").count() == 4  # best and final accuracy, on either data
+    page.goto(f"/compare?ids={filled.ids['fedavg'][0]},{avg}")
+    assert fair.locator(".figure-value").inner_text() == "A sweep"
+    assert page.locator("#table tbody td.best").count() == 0
+    page.goto(f"/compare?ids={arc},{avg}")
+    assert fair.locator(".figure-value").inner_text() == "Like with like"
+
+
+def test_a_run_that_ended_early_is_no_equal_budget(filled: Filled, open_page: OpenPage) -> None:
+    history = run(ExperimentSpec.parse({**SPEC, "algorithm": {"name": "compfl"}}).canonical())
+    short = put(filled.store, history, upto=10, algorithm={"name": "compfl"})
+    page = open_page(filled.address("fedavg") + f",{short}")
+    assert page.locator("#unfair").is_hidden()
+    with filled.store.write() as session:
+        row = experiments.cancel(session, short)
+        assert row is not None
+        assert experiments.obey_cancel(session, Claim(short, row.fence, "filler", row.spec, row.next_round))
+    page.wait_for_selector("#unfair")
+    assert "CompFL ended after 10 of 40 rounds: cancelled" in page.inner_text("#unfair")
+    page.goto(f"/compare?ids={short}")
+    assert page.locator("#unfair").is_hidden()
 
 
 def test_server_and_page_give_groups_the_same_labels(filled: Filled, open_page: OpenPage) -> None:

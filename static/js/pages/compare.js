@@ -70,8 +70,8 @@ function fieldsOf(by) {
   return by ? by.split(",") : [];
 }
 
-function groups() {
-  return groupExperiments([...experiments.values()], methodTitle, fieldsOf(state.by)).map((group) => {
+function groups(by = fieldsOf(state.by)) {
+  return groupExperiments([...experiments.values()], methodTitle, by).map((group) => {
     const used = counted(group.members, curvesOf);
     // finished seeds where there are any: half a run would pull the mean of the others down
     const finished = used.filter((member) => member.state === "finished");
@@ -185,17 +185,21 @@ function reachedByAll(measure) {
   return measure.count > 0 && measure.count === measure.of;
 }
 
+/** What a group's runs have of the swept fields: the groups of one slice may be ranked. */
+function sliceOf(group, { fields }) {
+  const specs = fields.length ? group.members.map((member) => essence(member.spec)) : [];
+  return JSON.stringify(fields.map((field) => [...new Set(specs.map((spec) => JSON.stringify(spec[field]) ?? ""))].sort()));
+}
+
 function renderTable(rows) {
   const columns = TABLE.filter((column) => !column.target || state.target !== null);
   const competes = (column, measure) => Boolean(column.better) && measure.mean !== null && (!column.target || reachedByAll(measure));
-  const bests = Object.fromEntries(
-    columns.map((column) => {
-      const values = rows.map((row) => row.numbers[column.key]).filter((measure) => competes(column, measure)).map((measure) => measure.mean);
-      if (values.length < 2) return [column.key, null];
-      return [column.key, column.better === "high" ? Math.max(...values) : Math.min(...values)];
-    }),
-  );
-  const built = rows.map(({ group, numbers: found }) => ({
+  const bestOfSlice = (column, slice) => {
+    const values = rows.filter((row) => row.slice === slice).map((row) => row.numbers[column.key]).filter((measure) => competes(column, measure)).map((measure) => measure.mean);
+    if (values.length < 2) return null;
+    return column.better === "high" ? Math.max(...values) : Math.min(...values);
+  };
+  const built = rows.map(({ group, slice, numbers: found }) => ({
     group,
     seeds: `${group.settledMembers.length}${group.settledMembers.length === group.members.length ? "" : ` of ${group.members.length}`}`,
     cells: columns.map((column) => {
@@ -203,7 +207,7 @@ function renderTable(rows) {
       let text = meanStd(value, count > 1 && column.spread ? spread : null, column.format);
       if (column.target && value === null && of > 0) text = "not reached";
       else if (column.target && count < of) text += ` (${count} of ${of} seeds)`;
-      const top = bests[column.key];
+      const top = bestOfSlice(column, slice);
       // as they are printed: equal texts are treated alike
       const best = top !== null && competes(column, found[column.key]) && column.format(value) === column.format(top);
       const gap = column.gap && top !== null && value !== null && !best ? column.gap(value - top).replace("-", "−") : "";
@@ -225,7 +229,7 @@ function named(group) {
 
 /** Differences and fairness are about the whole specs, however the lines are grouped. */
 function renderDifferences() {
-  const list = groupExperiments([...experiments.values()], methodTitle).map((group) => ({ ...group, style: methodStyle(group.method, "", group.variant) }));
+  const list = groups([]);
   const rows = differences(list).filter((row) => row.field !== METHOD);
   const common = (field) => !field.startsWith("algorithm.");
   const shared = list.length ? Object.keys(list[0].fields).filter(common).length - rows.filter((row) => common(row.field)).length : 0;
@@ -236,11 +240,11 @@ function renderDifferences() {
   shownTables.differences = [["Method", ...rows.map((row) => row.field)], ...cells.map(({ group, values }) => [group.label, ...values])];
   fillWhenNew(one("#differences thead"), rows.map((row) => row.field), () => h("tr", {}, h("th", { scope: "col" }, "Method"), rows.map((row) => h("th", { scope: "col", class: "code" }, row.field))));
   fillWhenNew(one("#differences tbody"), shownTables.differences, () => cells.map(({ group, values }) => h("tr", {}, h("th", { scope: "row" }, named(group)), values.map((value) => h("td", { class: value === NONE ? "num muted" : "num" }, value)))));
-  const { warnings, notes } = list.length > 1 ? fairness(list) : { warnings: [], notes: [] };
+  const { warnings, notes, swept } = list.length > 1 ? fairness(list) : { warnings: [], notes: [], swept: { fields: [], words: [] } };
   one("#unfair").hidden = warnings.length === 0;
   fillWhenNew(one("#unfair-list"), warnings, () => warnings.map((reason) => h("li", {}, reason)));
   fillWhenNew(one("#notes"), notes, () => notes.map((note) => h("li", {}, note)));
-  return { warnings, notes, alone: list.length < 2 };
+  return { warnings, notes, swept, alone: list.length < 2 };
 }
 
 function renderMembers() {
@@ -291,10 +295,10 @@ function render() {
   const look = { x: state.axis, logX: state.logX, logY: state.logY };
   accuracy.set(drawn, { ...look, target: state.target, marks: marks(list), hint });
   loss.set(lines(list, "loss"), { ...look, hint: X_WORDS[state.axis] });
-  const rows = list.map((group) => ({ group, numbers: summary(group) }));
+  const fair = renderDifferences();
+  const rows = list.map((group) => ({ group, slice: sliceOf(group, fair.swept), numbers: summary(group) }));
   rows.sort((a, b) => (b.numbers.best.mean ?? -1) - (a.numbers.best.mean ?? -1));
   renderTable(rows);
-  const fair = renderDifferences();
   renderVerdict(rows, fair);
   renderFigures(rows, fair);
   renderMembers();
@@ -316,12 +320,21 @@ function doubt(first, second) {
   return a.mean - b.mean < Math.max(a.std, b.std) ? ", less than the spread over seeds" : "";
 }
 
+const listed = (words) => new Intl.ListFormat("en-GB").format(words);
+
+/** Whether the rows differ in data, models or budget on purpose, so that there is no one leader. */
+function inSlices(rows) {
+  return new Set(rows.map((row) => row.slice)).size > 1;
+}
+
 /** The answer in one sentence. */
-function renderVerdict(rows, { warnings }) {
+function renderVerdict(rows, { warnings, swept }) {
   const ranked = rows.filter((row) => row.numbers.best.mean !== null);
   const running = [...experiments.values()].filter((item) => ["queued", "running", "paused", "cancelling"].includes(item.state)).length;
   const parts = [];
-  if (ranked.length > 1) {
+  if (inSlices(rows)) {
+    parts.push(`A sweep over ${listed(swept.words)}, not one comparison`);
+  } else if (ranked.length > 1) {
     const [first, second] = ranked;
     const [high, low] = [first.numbers.best.mean, second.numbers.best.mean];
     const gap = 100 * (high - low);
@@ -345,22 +358,26 @@ function figure(name, value, detail, mark = "") {
   else delete root.dataset.state;
 }
 
-function renderFigures(rows, { warnings, notes, alone }) {
+function renderFigures(rows, { warnings, notes, swept, alone }) {
+  const sliced = inSlices(rows);
   const [first, second] = rows.filter((row) => row.numbers.best.mean !== null);
   const spread = first?.numbers.best.std;
   figure("best", percent(first?.numbers.best.mean, 2), first ? `${first.group.label}${spread === null ? "" : ` ± ${(100 * spread).toFixed(2)}, ${first.numbers.best.count} seeds`}` : "no tested round yet");
-  figure("lead", second ? `${(100 * (first.numbers.best.mean - second.numbers.best.mean)).toFixed(2)} points` : NONE, second ? `ahead of ${second.group.label}${doubt(first, second)}` : "nobody to compare with");
+  if (sliced) figure("lead", NONE, "bold in the results: the best where all else is equal");
+  else figure("lead", second ? `${(100 * (first.numbers.best.mean - second.numbers.best.mean)).toFixed(2)} points` : NONE, second ? `ahead of ${second.group.label}${doubt(first, second)}` : "nobody to compare with");
   for (const [name, key, format] of [["bytes", "targetBytes", formatBytes], ["flops", "targetFlops", formatFlops]]) {
     const column = state.target === null ? name : key;
     // without a target it is no news that Standalone sends nothing
     const known = rows.filter((row) => (state.target === null ? row.numbers[column].mean : reachedByAll(row.numbers[column])));
     const least = known.reduce((low, row) => (low === null || row.numbers[column].mean < low.numbers[column].mean ? row : low), null);
     const some = rows.some((row) => row.numbers[column].mean !== null);
-    if (state.target !== null) figure(name, least ? format(least.numbers[column].mean) : "not reached", least ? `${least.group.label}, least to ${percent(state.target)}` : `nobody reaches ${percent(state.target)}${some ? " with all seeds" : ""}`);
+    if (sliced) figure(name, first && state.target === null ? format(first.numbers[column].mean) : NONE, first && state.target === null ? first.group.label : "see the results");
+    else if (state.target !== null) figure(name, least ? format(least.numbers[column].mean) : "not reached", least ? `${least.group.label}, least to ${percent(state.target)}` : `nobody reaches ${percent(state.target)}${some ? " with all seeds" : ""}`);
     else figure(name, first ? format(first.numbers[column].mean) : NONE, first && least ? (least === first ? `${first.group.label}, the least of all` : `${first.group.label}; least: ${least.group.label} ${format(least.numbers[column].mean)}`) : "");
   }
   if (alone) figure("fair", NONE, "one group only");
   else if (warnings.length) figure("fair", "Not like with like", `${warnings.length} ${warnings.length === 1 ? "difference" : "differences"}, named above`, "unfair");
+  else if (swept.fields.length) figure("fair", "A sweep", `over ${listed(swept.words)}, not one comparison`);
   else figure("fair", "Like with like", notes.length ? "with remarks, see below" : "same data, models and budget", "fair");
 }
 
