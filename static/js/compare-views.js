@@ -12,42 +12,68 @@ const points = (fraction) => `${fraction >= 0 ? "+" : "−"}${Math.abs(100 * fra
 const inPercent = (fraction) => Number((100 * fraction).toFixed(4));
 const percentTick = { formatter: (value) => String(Number(value.toFixed(2))) };
 
-/** Accuracy of the clients, read once for all views and again when rounds were added, at most every few seconds. */
-export class ClientTable {
-  /** @param {() => void} arrived */
-  constructor(arrived) {
+/** An answer of the server: read at once when the question changes, and every few seconds while rounds are added. */
+class Answer {
+  /** @param {(question: any) => Promise<any>} ask @param {number} pause in milliseconds @param {() => void} arrived */
+  constructor(ask, pause, arrived) {
+    this.ask = ask;
+    this.pause = pause;
     this.arrived = arrived;
-    this.key = "";
-    this.asked = "";
-    /** @type {Record<string, {round: number|null, accuracy: Record<string, number|null>}>} */
-    this.values = {};
+    this.question = "";
+    this.rounds = "";
     this.timer = 0;
+    this.asked = 0;
+    this.taken = 0;
+    /** The question that `value` or `error` answers. */
+    this.answers = "";
+    this.value = null;
     this.error = "";
   }
 
-  /** @returns {boolean} whether the values are there, for these experiments at this moment */
-  need(experiments, at) {
-    const ids = experiments.map((item) => item.id);
-    const scope = `${at} ${ids.join(",")}`;
-    const key = `${scope} ${experiments.map((item) => item.next_round).join(",")}`;
-    if (key !== this.key && key !== this.asked) {
-      const wait = this.asked.startsWith(scope) ? 3000 : 0;
-      this.asked = key;
+  /** @param {any} question @param {any[]} experiments @returns {boolean} whether it is answered, perhaps without the newest rounds */
+  need(question, experiments) {
+    const [text, rounds] = [JSON.stringify(question), experiments.map((item) => item.next_round).join(",")];
+    if (text !== this.question) {
+      this.question = text;
       clearTimeout(this.timer);
-      this.timer = window.setTimeout(() => this.read(ids, at, key), wait);
+      this.read();
+    } else if (rounds !== this.rounds) {
+      // a timer that waits is left alone: rounds may come faster than it runs out
+      this.timer ||= window.setTimeout(() => this.read(), this.pause);
     }
-    return this.key.startsWith(scope);
+    this.rounds = rounds;
+    return this.answers === text;
   }
 
-  async read(ids, at, key) {
-    try {
-      this.values = (await api.clients(ids, at)).experiments;
-      this.key = key;
-      this.error = "";
-    } catch (error) {
-      this.error = error.message;
-    }
+  async read() {
+    this.timer = 0;
+    const [question, number] = [this.question, (this.asked += 1)];
+    const [value, error] = await this.ask(JSON.parse(question)).then((found) => [found, ""], (problem) => [null, problem.message]);
+    if (question !== this.question || number < this.taken) return;
+    [this.answers, this.taken, this.value, this.error] = [question, number, value, error];
     this.arrived();
+  }
+}
+
+/** Accuracy of the clients, read once for all views. */
+export class ClientTable {
+  /** @param {() => void} arrived */
+  constructor(arrived) {
+    this.answer = new Answer(({ ids, at }) => api.clients(ids, at), 3000, arrived);
+  }
+
+  /** @returns {boolean} whether the values, or the reason why there are none, are there for these experiments at this moment */
+  need(experiments, at) {
+    return experiments.length === 0 || this.answer.need({ ids: experiments.map((item) => item.id), at }, experiments);
+  }
+
+  /** @returns {Record<string, {round: number|null, accuracy: Record<string, number|null>}>} */
+  get values() {
+    return this.answer.value?.experiments ?? {};
+  }
+
+  get error() {
+    return this.answer.error;
   }
 
   /** Of a group: (partition, client) to accuracy, the mean over runs on that partition. */
@@ -368,54 +394,33 @@ export class Significance {
   /** @param {HTMLElement} root @param {() => void} arrived */
   constructor(root, arrived) {
     this.root = root;
-    this.arrived = arrived;
-    this.key = "";
-    this.answer = null;
-    this.error = "";
+    this.answer = new Answer(({ ids, ...options }) => api.significance(ids, options), 5000, arrived);
     /** @type {unknown[][]} */
     this.rows = [];
-    this.timer = 0;
   }
 
   /** @param {any[]} groups @param {{at: string, by: string, reference: string}} options */
   update(groups, experiments, options) {
-    const ids = experiments.map((item) => item.id);
-    const key = JSON.stringify([ids, options, experiments.map((item) => item.next_round)]);
-    if (key !== this.key) {
-      const first = this.key === "" || JSON.parse(this.key)[0].join() !== ids.join() || JSON.stringify(JSON.parse(this.key)[1]) !== JSON.stringify(options);
-      this.key = key;
-      clearTimeout(this.timer);
-      this.timer = window.setTimeout(() => this.read(ids, options), first ? 0 : 5000);
-    }
+    this.answer.need({ ids: experiments.map((item) => item.id), ...options }, experiments);
     this.render(groups);
-  }
-
-  async read(ids, options) {
-    try {
-      this.answer = await api.significance(ids, options);
-      this.error = "";
-    } catch (error) {
-      this.answer = null;
-      this.error = error.message;
-    }
-    this.arrived();
   }
 
   render(groups) {
     const note = one(".significance-note", this.root);
     const table = one("table", this.root);
-    table.hidden = !this.answer?.pairs.length;
-    if (!this.answer?.pairs.length) {
-      setText(note, this.error || (this.answer ? "There is one group only, so there is nothing to test." : "Computing …"));
+    const { value: answer, error } = this.answer;
+    table.hidden = !answer?.pairs.length;
+    if (!answer?.pairs.length) {
+      setText(note, error || (answer ? "There is one group only, so there is nothing to test." : "Computing …"));
       this.rows = [];
       return;
     }
     const look = new Map(groups.map((group) => [group.label, group.style]));
-    const corrected = this.answer.pairs.length > 1;
+    const corrected = answer.pairs.length > 1;
     const p = corrected ? "p (Holm)" : "p";
     const name = (label) => h("span", { class: "method" }, look.has(label) ? swatch(look.get(label)) : null, label);
     this.rows = [["First", "Second", "Clients", "Wins", "Losses", "Mean difference (points)", `Wilcoxon ${p}`, "Rank-biserial r", "Seeds", "Mean difference (points)", `Paired t ${p}`, "d_z"]];
-    const body = this.answer.pairs.map(({ first, second, clients, seeds }) => {
+    const body = answer.pairs.map(({ first, second, clients, seeds }) => {
       const chosen = (test) => (corrected ? test.p_holm : test.p);
       const cells = [
         [String(clients.n)], [String(clients.wins)], [String(clients.losses)],
@@ -435,7 +440,7 @@ export class Significance {
       h("tr", {}, ["First", "Second"].map((text) => h("th", { scope: "col" }, text)), ["Clients", "Wins", "Losses", "Difference", p, "r", "Seeds", "Difference", p, "d"].map((text, place) => h("th", { scope: "col", class: "right", title: HELP[place] }, text === "d" ? ["d", h("sub", {}, "z")] : text)), h("th", { scope: "col" }, "Remarks")),
     );
     fill(one("tbody", table), body);
-    setText(note, this.answer.note);
+    setText(note, answer.note);
   }
 }
 

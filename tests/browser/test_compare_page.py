@@ -25,7 +25,7 @@ from tests.browser.product import Product
 from tests.services import serving, short_folder
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, Route
 
 pytestmark = pytest.mark.browser
 
@@ -247,6 +247,38 @@ def test_clients_wins_and_significance_tell_the_same_story(filled: Filled, open_
     assert row[:4] == ["FedARC", "FedAvg", "20", str(wins)]
     page.select_option("#view-wins [data-moment]", "best")
     assert "at=best" in page.url
+
+
+def test_clients_are_read_again_while_rounds_come_fast_and_a_late_answer_is_dropped(
+    filled: Filled, open_page: OpenPage
+) -> None:
+    page = open_page("/compare")
+    page.evaluate("""async () => {
+        const { ClientTable } = await import("/static/js/compare-views.js");
+        const [table, timers, wait] = [new ClientTable(() => {}), [], window.setTimeout.bind(window)];
+        window.setTimeout = (call, after) => (after === 3000 ? timers.push(call) : wait(call, after));
+        Object.assign(window, { table, timers });
+    }""")
+    need = "([id, round, at]) => window.table.need([{ id, next_round: round }], at)"
+    read = "id => window.table.values[id]?.round === 40"
+    key = filled.ids["fedavg"][0]
+    with page.expect_response("**/compare/clients*at=last"):
+        page.evaluate(need, [key, 1, "last"])
+    for number in range(2, 6):
+        page.evaluate(need, [key, number, "last"])
+    assert page.evaluate("window.timers.length") == 1  # the first round's, which no later one puts off
+    with page.expect_response("**/compare/clients*at=last"):
+        page.evaluate("() => window.timers[0]()")
+    page.wait_for_function(read, arg=key)
+    held: list[Route] = []
+    page.route("**/compare/clients*at=each", lambda route: held.append(route))
+    page.evaluate(need, [key, 9, "each"])
+    with page.expect_response("**/compare/clients*at=last"):
+        page.evaluate(need, [key, 9, "last"])
+    with page.expect_response("**/compare/clients*at=each"):
+        held[0].continue_()
+    page.evaluate("() => fetch('/healthz').then((answer) => answer.text())")  # what came before it was read
+    assert page.evaluate(read, key)
 
 
 def test_a_sweep_has_a_point_for_each_value(filled: Filled, open_page: OpenPage) -> None:

@@ -451,8 +451,7 @@ function renderViews(rows) {
   const all = [...experiments.values()];
   const shown = (name) => state.open.has(name);
   if (shown("boxes") || shown("wins")) {
-    const there = views.table.need(all.filter((item) => item.next_round > 0), state.at);
-    if (there || views.table.error) {
+    if (views.table.need(all.filter((item) => item.next_round > 0), state.at)) {
       if (shown("boxes")) views.boxes.update(list, views.table, MOMENTS[state.at]);
       if (shown("wins")) {
         const options = list.map((group) => [group.label, group.label]);
