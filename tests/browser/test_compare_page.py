@@ -13,7 +13,7 @@ import pytest
 
 from app.config import Settings
 from app.pages import routes
-from app.store import experiments, rounds
+from app.store import experiments, rounds, steering
 from app.store.database import Database
 from app.store.experiments import Claim
 from engine.records import RoundRecord, cost_to_target
@@ -421,6 +421,46 @@ def test_experiments_are_added_and_removed_in_place(filled: Filled, open_page: O
     assert filled.ids["standalone"][1] in page.url
     page.get_by_role("button", name="Remove fedavg-42").click()
     assert [item["label"] for item in page.evaluate("window.fedarena.charts.accuracy.data")] == ["Standalone"]
+
+
+def test_an_experiment_that_grows_while_it_is_added_loses_no_round(filled: Filled, open_page: OpenPage) -> None:
+    history = run(ExperimentSpec.parse({**SPEC, "algorithm": {"name": "compfl"}}).canonical())
+    growing = put(filled.store, history, upto=5, algorithm={"name": "compfl"}, name="late")
+    other = put(filled.store, upto=1)
+    page = open_page(f"/compare?ids={other}")
+    page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+    page.get_by_text("Add experiments", exact=True).click()
+    page.fill("#add-search", "late")
+    candidate = page.locator("#candidates .candidate", has_text="late")
+    candidate.wait_for()
+    advance(filled.store, growing, history[6])
+    held: list[Route] = []
+
+    def hold(route: "Route") -> None:
+        held.append(route)
+
+    page.route("**/api/compare/curves*", hold)
+    with page.expect_request("**/api/compare/curves*"):
+        candidate.click()
+    answer = held[0].fetch()
+    advance(filled.store, growing, history[7])
+    advance(filled.store, other, run(ExperimentSpec.parse(SPEC).canonical())[2])
+    page.wait_for_function("() => window.fedarena.charts.accuracy.data[0].y.length === 2")
+    held[0].fulfill(response=answer)
+    page.wait_for_function("() => window.fedarena.charts.accuracy.data[1]?.y.length === 7")
+    assert line(page, "CompFL")["y"] == [record.accuracy for record in history[1:8]]
+    assert "7 / 40" in page.inner_text("#members")
+
+
+def test_a_deleted_experiment_leaves_the_comparison(filled: Filled, open_page: OpenPage) -> None:
+    gone = put(filled.store, name="gone", algorithm={"name": "compfl"}, rounds=3)
+    page = open_page(filled.address("fedavg") + f",{gone}")
+    page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+    with filled.store.write() as session:
+        assert steering.mark_deleted(session, gone) is not None
+    page.get_by_text("gone was deleted and left this comparison.").wait_for()
+    assert [item["label"] for item in page.evaluate("window.fedarena.charts.accuracy.data")] == ["FedAvg"]
+    assert gone not in page.url
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

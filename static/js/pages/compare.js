@@ -508,19 +508,16 @@ function remove(id) {
   render();
 }
 
-async function add(experiment) {
-  experiments.set(experiment.id, experiment);
+/** The list of candidates may be old, so the experiment is fetched anew; all curves too, thinned to common rounds. */
+async function add(id) {
+  const answer = await working(api.curves([...ids(), id], data.points));
+  experiments.set(id, await working(api.experiment(id)));
+  for (const [key, columns] of Object.entries(answer.experiments)) if (experiments.has(key)) curves.set(key, new Curves(columns));
   setQuery({ ids: ids().join(",") });
-  await load([experiment.id]);
+  // events that passed while these curves were on their way did not concern the new one: they are told again
+  live.last = Math.min(live.last ?? answer.seq, answer.seq);
   connect();
   render();
-}
-
-/** Fetches the curves of experiments that are not here yet. */
-async function load(wanted) {
-  if (!wanted.length) return;
-  const answer = await working(api.curves(wanted, data.points));
-  for (const id of wanted) curves.set(id, new Curves(answer.experiments[id]));
 }
 
 function connect() {
@@ -530,6 +527,11 @@ function connect() {
 const renderSoon = perFrame(render);
 live.onState((experiment) => {
   if (!experiments.has(experiment.id)) return;
+  if (experiment.deleted_at) {
+    remove(experiment.id);
+    notice(`${experimentTitle(experiment, methodTitle)} was deleted and left this comparison.`);
+    return;
+  }
   experiments.set(experiment.id, experiment);
   renderSoon();
 });
@@ -562,7 +564,7 @@ async function listCandidates() {
             { type: "button", class: "candidate", on: { click: async (event) => {
               event.currentTarget.closest("li").remove();
               try {
-                await add(item);
+                await add(item.id);
               } catch (error) {
                 notice(`Not added: ${error.message}`, "error");
               }
