@@ -74,7 +74,8 @@ def get_curves(
     use: Using,
     ids: Ids,
     points: Annotated[
-        int | None, Query(ge=50, le=100_000, description="At most so many rounds a curve; peaks are kept")
+        int | None,
+        Query(ge=50, le=100_000, description="About so many rounds a curve, the same of all; peaks are kept"),
     ] = None,
 ) -> Response:
     """Accuracy, loss and summed costs. Without `points` nothing is left out."""

@@ -20,17 +20,18 @@ Curve = dict[str, list[Any]]
 
 
 def read(session: Session, rows: Sequence[Experiment], points: int | None = None) -> dict[str, dict[str, Any]]:
-    """The curves of experiments by id; with `points`, at most so many rounds of each.
+    """The curves of experiments by id; with `points`, about so many rounds of each.
 
-    The seeds of a group keep the same rounds, because their mean is taken round by round.
+    All keep the same rounds, because means are taken round by round, over whichever of them a reader groups.
     """
     found: dict[str, dict[str, Any]] = {
         key: {**_summed(columns), "thinned": False}
         for key, columns in rounds.costs(session, [row.id for row in rows]).items()
     }
     if points is not None and any(len(curve["round"]) > points for curve in found.values()):
-        for item in group(rows):
-            _thin([found[row.id] for row in item.members], points)
+        kept = _telling_rounds([[found[row.id] for row in item.members] for item in group(rows)], points)
+        for curve in found.values():
+            _thin(curve, kept)
     return found
 
 
@@ -50,24 +51,50 @@ def _summed(columns: Mapping[str, Sequence[Any]]) -> Curve:
     }
 
 
-def _thin(curves: Sequence[dict[str, Any]], points: int) -> None:
-    if max(len(curve["round"]) for curve in curves) <= points:
-        return
-    numbers = sorted({number for curve in curves for number in curve["round"]})
-    kept = {numbers[0], numbers[-1], *(curve["round"][-1] for curve in curves if curve["round"])}
-    buckets = max(1, (points - len(kept)) // 4)
-    for name in ("accuracy", "loss"):
-        level = dict(zip(*_means(curves, "round", name)[:2], strict=True))
-        for place in range(buckets):
-            part = numbers[place * len(numbers) // buckets : (place + 1) * len(numbers) // buckets]
-            tested = [number for number in part if number in level]
-            if tested:
-                kept |= {min(tested, key=level.__getitem__), max(tested, key=level.__getitem__)}
+def _telling_rounds(groups: Sequence[Sequence[Curve]], points: int) -> set[int]:
+    """The ends of all curves, and the highest and the lowest round in each stretch of every group's means."""
+    ends = {numbers[place] for curves in groups for curve in curves if (numbers := curve["round"]) for place in (0, -1)}
+    levels = [level for curves in groups for name in ("accuracy", "loss") if (level := _level(curves, name))]
+    extremes = [_extremes(level, points // 4) for level in levels]
+    while True:
+        kept = ends.union(*(pair for pairs in extremes for pair in pairs))
+        if len(kept) <= points or all(len(pairs) == 1 for pairs in extremes):
+            return kept
+        # groups peak at different rounds: longer stretches for all of them, until they fit together
+        extremes = [_halved(level, pairs) for level, pairs in zip(levels, extremes, strict=True)]
+
+
+def _level(curves: Sequence[Curve], name: str) -> dict[int, float]:
+    """The mean of every round that was tested."""
+    found: dict[int, list[float]] = {}
     for curve in curves:
-        places = [place for place, number in enumerate(curve["round"]) if number in kept]
-        for name in NAMES:
-            curve[name] = [curve[name][place] for place in places]
-        curve["thinned"] = True
+        for number, value in zip(curve["round"], curve[name], strict=True):
+            if value is not None:
+                found.setdefault(number, []).append(value)
+    return {number: sum(values) / len(values) for number, values in sorted(found.items())}
+
+
+def _extremes(level: Mapping[int, float], stretches: int) -> list[tuple[int, int]]:
+    numbers = list(level)
+    size = -(-len(numbers) // stretches)
+    return [
+        (min(part, key=level.__getitem__), max(part, key=level.__getitem__))
+        for part in (numbers[place : place + size] for place in range(0, len(numbers), size))
+    ]
+
+
+def _halved(level: Mapping[int, float], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [
+        (min((low for low, _ in two), key=level.__getitem__), max((high for _, high in two), key=level.__getitem__))
+        for two in (pairs[place : place + 2] for place in range(0, len(pairs), 2))
+    ]
+
+
+def _thin(curve: dict[str, Any], kept: set[int]) -> None:
+    places = [place for place, number in enumerate(curve["round"]) if number in kept]
+    curve["thinned"] = len(places) < len(curve["round"])
+    for name in NAMES:
+        curve[name] = [curve[name][place] for place in places]
 
 
 def _means(

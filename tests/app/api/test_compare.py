@@ -60,6 +60,30 @@ def test_a_long_curve_is_thinned_without_losing_its_peaks(client: httpx.Client, 
     assert len(whole["round"]) == 601
 
 
+def test_curves_of_different_settings_keep_the_same_rounds_so_that_any_of_them_can_be_averaged(
+    client: httpx.Client, store: Database
+) -> None:
+    """Peaks of one are no peaks of the other; a short one is drawn as finely as a long one."""
+    waves = {
+        0.01: [0.5 + 0.3 * math.sin(n / 7) for n in range(601)],
+        0.1: [0.5 + 0.3 * math.cos(n / 11) for n in range(601)],
+        0.2: [0.2 + n / 200 for n in range(61)],
+    }
+    keys = []
+    for lr, wave in waves.items():
+        history = [record(n, wave[n] if n else None, cohort=[0, 1] if n else []) for n in range(len(wave))]
+        training = {**SPEC["training"], "lr": lr}
+        keys.append(put(store, history, clients=2, rounds=len(wave) - 1, training=training))
+    answer = client.get("/api/compare/curves", params={"ids": ",".join(keys), "points": 200}).json()["experiments"]
+    one, other, short = (answer[key]["round"] for key in keys)
+    assert one == other
+    assert short == [number for number in one if number <= 60]
+    assert 100 <= len(one) <= 200
+    assert len(short) > 20
+    for wave in (waves[0.01], waves[0.1]):
+        assert {wave.index(max(wave[1:])), wave.index(min(wave[1:]))} <= set(one)
+
+
 def test_the_cost_to_a_target_is_the_one_of_the_records(client: httpx.Client, pair: dict[str, list[str]]) -> None:
     key = pair["fedarc"][1]
     answer = client.get("/api/compare/target", params={"ids": key, "target": 0.6}).json()["experiments"][key]
