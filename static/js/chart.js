@@ -74,10 +74,11 @@ function publish(chart) {
 export class Chart {
   /**
    * @param {HTMLElement} root an empty element; its class reserves the height
-   * @param {{name: string, title: string, x?: string, y: string, sync?: string, bars?: boolean, compact?: boolean, empty?: string, file?: () => string, tools?: HTMLElement[], changed?: () => void}} options
-   *   `tools` stand before the exports; `changed` is called when a reader zooms or hides a line
+   * @param {{name: string, title: string, x?: string, y: string, sync?: string, bars?: boolean, compact?: boolean, empty?: string, file?: () => string, tools?: HTMLElement[], changed?: () => void, whole?: () => Promise<Line[]>}} options
+   *   `tools` stand before the exports; `changed` is called when a reader zooms or hides a line; `whole` gives the
+   *   lines for a CSV where those on the screen are thinned or smoothed
    */
-  constructor(root, { name, title, x = "round", y, sync = "", bars = false, compact = false, empty = "No data yet.", file = () => name, tools = [], changed = () => {} }) {
+  constructor(root, { name, title, x = "round", y, sync = "", bars = false, compact = false, empty = "No data yet.", file = () => name, tools = [], changed = () => {}, whole = async () => this.lines }) {
     this.root = root;
     this.name = name;
     this.title = title;
@@ -90,6 +91,7 @@ export class Chart {
     this.file = file;
     this.tools = tools;
     this.changed = changed;
+    this.whole = whole;
     this.logX = false;
     this.logY = false;
     /** @type {Line[]} */
@@ -140,7 +142,7 @@ export class Chart {
           { class: "tools" },
           this.resetButton,
           this.tools,
-          toolButton("CSV", "Download the data of this chart", () => download(`${this.file()}.csv`, this.toCsv(), "text/csv")),
+          toolButton("CSV", "Download the data of this chart", async () => download(`${this.file()}.csv`, this.toCsv(await this.whole()), "text/csv")),
           toolButton("SVG", "Download this chart as a vector image", () => download(`${this.file()}.svg`, this.toSvg(), "image/svg+xml")),
           toolButton("PNG", "Download this chart as an image", () => this.toPng()),
         ),
@@ -567,8 +569,8 @@ export class Chart {
   }
 
   /** One column for x, one per visible line, and its band where there is one. */
-  toCsv() {
-    const shown = this.lines.filter((line) => !this.hidden.has(line.key));
+  toCsv(lines) {
+    const shown = lines.filter((line) => !this.hidden.has(line.key));
     const columns = [this.bars ? "client" : this.xQuantity];
     for (const line of shown) {
       columns.push(line.label);

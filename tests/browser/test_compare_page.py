@@ -385,6 +385,11 @@ def test_a_long_comparison_is_thinned_and_keeps_its_numbers(
     assert shown["y"][-1] == pytest.approx(0.8)
     expected = cost_to_target(filled.rounds("long"), 0.7)
     page.wait_for_function("n => document.querySelector('#table').innerText.includes(n)", arg=f"{expected.rounds} ± 0")
+    page.select_option("#smooth", "50")
+    rows = sheet(exported(page, "#accuracy", "CSV"))
+    assert [int(row[0]) for row in rows[1:]] == list(range(901))
+    whole = [record.accuracy for record in filled.rounds("long")]
+    assert [float(row[1]) for row in rows[1:]] == pytest.approx(whole)
 
 
 def test_zoom_and_hidden_lines_survive_the_growth_of_a_curve(filled: Filled, open_page: OpenPage) -> None:

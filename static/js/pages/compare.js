@@ -47,8 +47,8 @@ let toldKey = "";
 const file = (what) => () => `compare-${what}-by-${state.axis}`;
 const print = (kind) => h("a", { class: "tool", href: "#", title: `Download for print, drawn by the server${kind === "pgf" ? " as a pgfplots picture for LaTeX" : ""}` }, kind.toUpperCase());
 const prints = { pdf: print("pdf"), pgf: print("pgf") };
-const accuracy = new Chart(one("#accuracy"), { name: "accuracy", title: "Test accuracy", y: "accuracy", sync: "compare", empty: "The curves start with the first round.", file: file("accuracy"), tools: Object.values(prints), changed: () => remember() });
-const loss = new Chart(one("#loss"), { name: "loss", title: "Training loss", y: "loss", sync: "compare", empty: "The curves start with the first round.", file: file("loss") });
+const accuracy = new Chart(one("#accuracy"), { name: "accuracy", title: "Test accuracy", y: "accuracy", sync: "compare", empty: "The curves start with the first round.", file: file("accuracy"), tools: Object.values(prints), changed: () => remember(), whole: () => wholeLines("accuracy") });
+const loss = new Chart(one("#loss"), { name: "loss", title: "Training loss", y: "loss", sync: "compare", empty: "The curves start with the first round.", file: file("loss"), whole: () => wholeLines("loss") });
 
 /** Percent in the address and in the field, a fraction inside. */
 function readTarget(text) {
@@ -97,20 +97,27 @@ function level(line, left, right) {
   return { key: line.key, label: line.label, style: line.style, x: [left, right], y: [last, last], level: true };
 }
 
-function lines(list, yName) {
-  const plain = meanLines(list, yName);
+/** For programs: every round, and the means themselves. */
+async function wholeLines(yName) {
+  const told = [...curves.values()].some((curve) => curve.thinned) ? await working(api.curves(ids())) : null;
+  const whole = (id) => (told ? new Curves(told.experiments[id]) : curvesOf(id));
+  return lines(groups().map((group) => ({ ...group, curves: group.used.map((member) => whole(member.id)) })), yName, 1);
+}
+
+function lines(list, yName, smooth = state.smooth) {
+  const plain = meanLines(list, yName, smooth);
   const right = Math.max(1, ...plain.map((line) => line.x[line.x.length - 1] ?? 0));
   const left = state.logX ? Math.min(right, ...plain.flatMap((line) => line.x.find((value) => value > 0) ?? [])) : 0;
   return plain.map((line) => level(line, left, right));
 }
 
-function meanLines(list, yName) {
+function meanLines(list, yName, smooth) {
   return list
     .filter((group) => group.curves.length)
     .map((group) => {
       const raw = meanCurve(group.curves, state.axis, yName);
-      const y = smoothed(raw.y, state.smooth);
-      const spread = smoothed(raw.high.map((value, index) => (value === null ? null : value - raw.y[index])), state.smooth);
+      const y = smoothed(raw.y, smooth);
+      const spread = smoothed(raw.high.map((value, index) => (value === null ? null : value - raw.y[index])), smooth);
       const banded = spread.some((value) => value !== null);
       const edge = (sign) => y.map((value, index) => (spread[index] === null ? null : value + sign * spread[index]));
       const text = (index) => (spread[index] === null ? "" : `± ${yName === "accuracy" ? percent(spread[index]) : spread[index].toFixed(3)}`);
