@@ -12,12 +12,13 @@ from sqlmodel import Session
 from app.api.experiments import NOT_FOUND
 from app.api.services import Using
 from app.comparison import figure, significance
+from app.comparison.costs import costs_to_target
 from app.comparison.curves import mean_curves, read
 from app.comparison.groups import group
 from app.errors import Refusal, not_found
 from app.store import experiments, rounds, sequence
 from app.store.tables import Experiment
-from engine.records import CostToTarget, RoundRecord, cost_to_target
+from engine.records import CostToTarget
 
 router = APIRouter(prefix="/compare", tags=["compare"], responses=NOT_FOUND)
 
@@ -100,14 +101,7 @@ def get_costs(
     """Rounds, communication and computation until a target accuracy, as the papers count them."""
     with use.database.read() as session:
         keys = [row.id for row in _rows(session, ids)]
-        return Costs(
-            experiments={
-                key: cost_to_target(
-                    [RoundRecord.model_construct(**item) for item in rounds.after(session, key)], target
-                )
-                for key in keys
-            }
-        )
+        return Costs(experiments=costs_to_target(session, keys, target))
 
 
 @router.get("/significance", response_model=Significance)

@@ -15,9 +15,10 @@ from app.api.experiments import QueueChange
 from app.api.once import find_answer, once
 from app.api.services import Services, Using, weights_of
 from app.api.sweep_cost import CostView, cost_of, rehearsed_prices
+from app.comparison.costs import costs_to_target
 from app.errors import Errors, Refusal, not_found
 from app.security import YAML_TYPES
-from app.store import estimates, experiments, idempotency, rounds, sequence, steering, sweeps, workers
+from app.store import estimates, experiments, idempotency, sequence, steering, sweeps, workers
 from app.store.plan import MOST_PRIORITY
 from app.store.states import State
 from app.store.sweep_views import SweepSummary, SweepView, summaries, sweep_view
@@ -25,7 +26,6 @@ from app.store.sweeps import NewRun, NotEnded
 from app.store.tables import Sweep
 from app.sweep_table import FORMATS, make_table
 from app.sweeps import MOST_EXPERIMENTS, Point, SweepPlan, SweepSpec, label, make_plan, read_yaml
-from engine.records import RoundRecord, cost_to_target
 
 router = APIRouter(tags=["sweeps"])
 
@@ -34,7 +34,6 @@ MOST_WAITING = 100
 
 Id = Annotated[str, Path(description="The sweep's ULID")]
 NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Errors, "description": "There is no such sweep"}}
-COST_FIELDS = ("accuracy", "scalars_up", "scalars_down", "bytes_up", "bytes_down", "client_flops", "cohort")
 
 SWEEP_BODY: dict[str, Any] = {
     "requestBody": {
@@ -307,21 +306,11 @@ def get_table(use: Using, id: Id, format: Annotated[Literal["csv", "md", "tex"],
         report = view.document.get("report")
         costs = None
         if report is not None:
-            columns = rounds.columns(session, finished, COST_FIELDS) if finished else {}
-            costs = {key: cost_to_target(_records(lists), report["target"]) for key, lists in columns.items()}
+            costs = costs_to_target(session, finished, report["target"]) if finished else {}
     table = make_table(view, costs)
     text = {"csv": table.as_csv, "md": table.as_markdown, "tex": table.as_latex}[format]()
     headers = {"Content-Disposition": f'attachment; filename="sweep-{view.id}.{format}"'}
     return Response(text, media_type=FORMATS[format], headers=headers)
-
-
-def _records(lists: dict[str, list[Any]]) -> list[RoundRecord]:
-    """Only the fields that costs are made of; they were checked when they were stored."""
-    names = list(lists)
-    return [
-        RoundRecord.model_construct(**dict(zip(names, values, strict=True)))
-        for values in zip(*lists.values(), strict=True)
-    ]
 
 
 @router.post("/sweeps/{id}/cancel", responses=NOT_FOUND)

@@ -1,5 +1,6 @@
 // The views below the curves: clients, win rate, price, sweep and significance. Each is filled when it is opened.
 
+import { Answer } from "./answer.js";
 import { api } from "./api.js";
 import { MOST_END_LABELS, spread as apart } from "./chart.js";
 import { Plot, axis, colourOn, placeNames, tip } from "./chart-echarts.js";
@@ -12,54 +13,11 @@ const points = (fraction) => `${fraction >= 0 ? "+" : "−"}${Math.abs(100 * fra
 const inPercent = (fraction) => Number((100 * fraction).toFixed(4));
 const percentTick = { formatter: (value) => String(Number(value.toFixed(2))) };
 
-/** An answer of the server: read at once when the question changes, and every few seconds while rounds are added. */
-class Answer {
-  /** @param {(question: any) => Promise<any>} ask @param {number} pause in milliseconds @param {() => void} arrived */
-  constructor(ask, pause, arrived) {
-    this.ask = ask;
-    this.pause = pause;
-    this.arrived = arrived;
-    this.question = "";
-    this.rounds = "";
-    this.timer = 0;
-    this.asked = 0;
-    this.taken = 0;
-    /** The question that `value` or `error` answers. */
-    this.answers = "";
-    this.value = null;
-    this.error = "";
-  }
-
-  /** @param {any} question @param {any[]} experiments @returns {boolean} whether it is answered, perhaps without the newest rounds */
-  need(question, experiments) {
-    const [text, rounds] = [JSON.stringify(question), experiments.map((item) => item.next_round).join(",")];
-    if (text !== this.question) {
-      this.question = text;
-      clearTimeout(this.timer);
-      this.read();
-    } else if (rounds !== this.rounds) {
-      // a timer that waits is left alone: rounds may come faster than it runs out
-      this.timer ||= window.setTimeout(() => this.read(), this.pause);
-    }
-    this.rounds = rounds;
-    return this.answers === text;
-  }
-
-  async read() {
-    this.timer = 0;
-    const [question, number] = [this.question, (this.asked += 1)];
-    const [value, error] = await this.ask(JSON.parse(question)).then((found) => [found, ""], (problem) => [null, problem.message]);
-    if (question !== this.question || number < this.taken) return;
-    [this.answers, this.taken, this.value, this.error] = [question, number, value, error];
-    this.arrived();
-  }
-}
-
 /** Accuracy of the clients, read once for all views. */
 export class ClientTable {
   /** @param {() => void} arrived */
   constructor(arrived) {
-    this.answer = new Answer(({ ids, at }) => api.clients(ids, at), 3000, arrived);
+    this.answer = new Answer(({ ids, at }) => api.clients(ids, at), arrived, { pause: 3000 });
   }
 
   /** @returns {boolean} whether the values, or the reason why there are none, are there for these experiments at this moment */
@@ -394,7 +352,7 @@ export class Significance {
   /** @param {HTMLElement} root @param {() => void} arrived */
   constructor(root, arrived) {
     this.root = root;
-    this.answer = new Answer(({ ids, ...options }) => api.significance(ids, options), 5000, arrived);
+    this.answer = new Answer(({ ids, ...options }) => api.significance(ids, options), arrived, { pause: 5000 });
     /** @type {unknown[][]} */
     this.rows = [];
   }

@@ -392,6 +392,22 @@ def test_a_long_comparison_is_thinned_and_keeps_its_numbers(
     assert [float(row[1]) for row in rows[1:]] == pytest.approx(whole)
 
 
+def test_the_cost_to_a_target_follows_a_long_curve_that_grows(
+    filled: Filled, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "MOST_POINTS", 600)
+    history = filled.rounds("long")
+    growing = put(filled.store, history, upto=899, rounds=900, clients=2, algorithm={"name": "compfl"})
+    page = open_page(f"/compare?ids={growing},{filled.ids['long'][0]}&target=80")
+    page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+    shown = "text => document.querySelector('#table').innerText.includes(text)"
+    page.wait_for_function(shown, arg="not reached")
+    assert cell(page, "CompFL", "Rounds to target") == "not reached"
+    advance(filled.store, growing, history[900])
+    page.wait_for_function("() => !document.querySelector('#table').innerText.includes('not reached')")
+    assert cell(page, "CompFL", "Rounds to target") == "900"
+
+
 def test_zoom_and_hidden_lines_survive_the_growth_of_a_curve(filled: Filled, open_page: OpenPage) -> None:
     history = run(ExperimentSpec.parse({**SPEC, "algorithm": {"name": "compfl"}}).canonical())
     growing = put(filled.store, history, upto=5, algorithm={"name": "compfl"})

@@ -1,5 +1,6 @@
 // The comparison: who wins, by how much, at what price, and is it fair?
 
+import { Answer } from "../answer.js";
 import { api } from "../api.js";
 import { Chart, MOST_END_LABELS } from "../chart.js";
 import { swatch } from "../chart-swatch.js";
@@ -40,9 +41,9 @@ const state = {
   reference: query.get("ref") ?? "",
   open: new Set((query.get("open") ?? "").split(",").filter(Boolean)),
 };
-/** Costs to the target of experiments whose curves the server thinned. @type {Map<string, any>} */
-const toldCosts = new Map();
-let toldKey = "";
+/** A thinned curve cannot tell when it reached the target; the server can. */
+const toldCosts = new Answer(({ ids: thinned, target }) => api.costToTarget(thinned, target), costsArrived, { pause: 3000, settle: 300 });
+let costsAreTold = true;
 
 const file = (what) => () => `compare-${what}-by-${state.axis}`;
 const print = (kind) => h("a", { class: "tool", href: "#", title: `Download for print, drawn by the server${kind === "pgf" ? " as a pgfplots picture for LaTeX" : ""}` }, kind.toUpperCase());
@@ -87,7 +88,20 @@ function bestOf(member) {
 
 function costOf(member) {
   const curve = curvesOf(member.id);
-  return curve.thinned ? toldCosts.get(member.id) ?? null : curve.costTo(state.target);
+  if (!curve.thinned) return curve.costTo(state.target);
+  const cost = toldCosts.value?.experiments[member.id];
+  return cost && cost.rounds !== null ? cost : null;
+}
+
+/** @returns {boolean} whether the costs to the target are there */
+function needCosts() {
+  const thinned = [...experiments.values()].filter((item) => curvesOf(item.id)?.thinned);
+  return state.target === null || !thinned.length || toldCosts.need({ ids: thinned.map((item) => item.id), target: state.target }, thinned) && !toldCosts.error;
+}
+
+function costsArrived() {
+  if (toldCosts.error) notice(`The cost to the target could not be read. ${toldCosts.error}`, "error");
+  renderSoon();
 }
 
 /** A method that sends nothing has no extent on an axis of bytes: its final accuracy becomes a level to compare with. */
@@ -212,7 +226,8 @@ function renderTable(rows) {
     cells: columns.map((column) => {
       const { mean: value, std: spread, count, of } = found[column.key];
       let text = meanStd(value, count > 1 && column.spread ? spread : null, column.format);
-      if (column.target && value === null && of > 0) text = "not reached";
+      if (column.target && !costsAreTold) text = "…";
+      else if (column.target && value === null && of > 0) text = "not reached";
       else if (column.target && count < of) text += ` (${count} of ${of} seeds)`;
       const top = bestOfSlice(column, slice);
       // as they are printed: equal texts are treated alike
@@ -287,7 +302,7 @@ function render() {
     return;
   }
   const list = groups();
-  fetchCosts();
+  costsAreTold = needCosts();
   const seeds = list.some((group) => group.curves.length > 1);
   const drawn = lines(list, "accuracy");
   const levelled = drawn.filter((line) => line.level).map((line) => line.label);
@@ -378,7 +393,8 @@ function renderFigures(rows, { warnings, notes, swept, alone }) {
     const known = rows.filter((row) => (state.target === null ? row.numbers[column].mean : reachedByAll(row.numbers[column])));
     const least = known.reduce((low, row) => (low === null || row.numbers[column].mean < low.numbers[column].mean ? row : low), null);
     const some = rows.some((row) => row.numbers[column].mean !== null);
-    if (sliced) figure(name, first && state.target === null ? format(first.numbers[column].mean) : NONE, first && state.target === null ? first.group.label : "see the results");
+    if (!costsAreTold) figure(name, "…", "being computed");
+    else if (sliced) figure(name, first && state.target === null ? format(first.numbers[column].mean) : NONE, first && state.target === null ? first.group.label : "see the results");
     else if (state.target !== null) figure(name, least ? format(least.numbers[column].mean) : "not reached", least ? `${least.group.label}, least to ${percent(state.target)}` : `nobody reaches ${percent(state.target)}${some ? " with all seeds" : ""}`);
     else figure(name, first ? format(first.numbers[column].mean) : NONE, first && least ? (least === first ? `${first.group.label}, the least of all` : `${first.group.label}; least: ${least.group.label} ${format(least.numbers[column].mean)}`) : "");
   }
@@ -410,22 +426,6 @@ function choose(select, options, value) {
   fillWhenNew(select, options, () => options.map(([key, text]) => h("option", { value: key }, text)));
   /** @type {HTMLSelectElement} */ (select).value = options.some(([key]) => key === value) ? value : options[0]?.[0] ?? "";
   return /** @type {HTMLSelectElement} */ (select).value;
-}
-
-/** A thinned curve cannot tell when it reached the target; the server can. */
-async function fetchCosts() {
-  const thinned = ids().filter((id) => curvesOf(id)?.thinned);
-  const key = JSON.stringify([state.target, thinned]);
-  if (state.target === null || !thinned.length || key === toldKey) return;
-  toldKey = key;
-  try {
-    const answer = await api.costToTarget(thinned, state.target);
-    toldCosts.clear();
-    for (const [id, cost] of Object.entries(answer.experiments)) toldCosts.set(id, cost.rounds === null ? null : cost);
-    renderSoon();
-  } catch (error) {
-    notice(`The cost to the target could not be read. ${error.message}`, "error");
-  }
 }
 
 // The views below: their module is fetched when the first of them is opened.
