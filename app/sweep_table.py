@@ -9,21 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.store.sweep_views import Spread, SweepView, spread
+from app.tex import tex
 from engine.records import CostToTarget
 
 FORMATS = {
     "csv": "text/csv; charset=utf-8",
     "md": "text/markdown; charset=utf-8",
     "tex": "application/x-tex; charset=utf-8",
-}
-
-_TEX = {
-    "\\": "\\textbackslash{}",
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "±": "$\\pm$",
-    "–": "--",
-    "−": "$-$",
 }
 
 
@@ -92,7 +84,7 @@ class SweepTable:
         return "\n".join([head, f"|{rule}|", *body]) + "\n"
 
     def as_latex(self) -> str:
-        lines = self._lines(_tex, "\\textbf{{{}}}")
+        lines = self._lines(tex, "\\textbf{{{}}}")
         head, *body = (f"  {' & '.join(cells)} \\\\" for cells in lines)
         columns = "l" * len(self.paths) + "r" * (1 + len(self.measures))
         return "\n".join(
@@ -159,7 +151,3 @@ def _shown(value: Any) -> str:
 def _harmless(value: Any) -> Any:
     """A spreadsheet would run a text that starts with one of these letters as a formula."""
     return f"'{value}" if isinstance(value, str) and re.match(r"[=+\-@\t\r]", value) else value
-
-
-def _tex(text: str) -> str:
-    return re.sub(r"[\\~^±−–&%$#_{}]", lambda found: _TEX.get(found[0], f"\\{found[0]}"), text)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from app.comparison.curves import MeanCurve
 from app.comparison.palette import Style, method_style
+from app.tex import tex
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,8 +125,8 @@ def pgfplots(lines: Sequence[MeanCurve], frame: Frame) -> str:
     options = [
         "width=\\columnwidth",
         "height=0.72\\columnwidth",
-        f"xlabel={{{_tex(X_TITLES[frame.x])}}}",
-        f"ylabel={{{_tex(Y_TITLES[frame.y])}}}",
+        f"xlabel={{{tex(X_TITLES[frame.x])}}}",
+        f"ylabel={{{tex(Y_TITLES[frame.y])}}}",
         "xmode=log" if frame.log_x else "xmode=normal",
         "ymode=log" if frame.log_y else "ymode=normal",
         "ymajorgrids",
@@ -154,7 +155,7 @@ def pgfplots(lines: Sequence[MeanCurve], frame: Frame) -> str:
         pattern = _pattern(_style(line))
         centre = " ".join(f"({x:.6g},{y:.6g})" for x, y, _ in points)
         out.append(f"\\addplot[fedarena{place}, line width=0.9pt{pattern}] coordinates {{{centre}}};")
-        out.append(f"\\addlegendentry{{{_tex(line.group.label)}}}")
+        out.append(f"\\addlegendentry{{{tex(line.group.label)}}}")
     if frame.target is not None:
         ends = [x for line in lines for x, _, _ in _visible(line, frame)] or [0.0, 1.0]
         level = frame.target * frame.scale
@@ -174,16 +175,3 @@ def _pattern(style: Style) -> str:
         return ""
     on_off = " ".join(f"on {a / 2:g}pt off {b / 2:g}pt" for a, b in list(pairwise(style.dash))[::2])
     return f", dash pattern={on_off}"
-
-
-_TEX = {
-    "\\": "\\textbackslash{}",
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "·": "$\\cdot$",
-    "μ": "$\\mu$",
-}
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in text)

@@ -16,6 +16,7 @@ from app.pages import routes
 from app.store import experiments, rounds, steering
 from app.store.database import Database
 from app.store.experiments import Claim
+from app.tex import LETTERS, tex
 from engine.records import RoundRecord, cost_to_target
 from engine.spec import ExperimentSpec
 from tests.browser.axe import violations
@@ -231,6 +232,14 @@ def test_every_chart_and_table_is_exported(filled: Filled, open_page: OpenPage) 
     page.wait_for_function("() => document.querySelector('#table-latex').textContent === 'Copied'")
     text = page.evaluate("navigator.clipboard.readText()")
     assert all(part in text for part in ("\\toprule", "$\\pm$", "\\textbf{"))
+
+
+def test_page_and_server_write_the_same_latex(open_page: OpenPage) -> None:
+    page = open_page("/compare")
+    text = "".join(LETTERS) + "plain 0.5"
+    script = "text => import('/static/js/table.js').then((m) => m.latex([[text]]))"
+    assert page.evaluate(script, text).splitlines()[2] == f"  {tex(text)} \\\\"
+    assert tex("p < 0.001, λ · 50 % “a|b” ≤ 2 …") == r"p $<$ 0.001, $\lambda$ $\cdot$ 50 \% ``a$|$b'' $\le$ 2 \ldots{}"
 
 
 def test_clients_wins_and_significance_tell_the_same_story(filled: Filled, open_page: OpenPage) -> None:
