@@ -12,6 +12,7 @@ import { QUANTITIES, axisTitle, logTicks, ticks } from "./units.js";
 /** Up to so many lines are labelled at their end; more get a sorted legend. */
 export const MOST_END_LABELS = 8;
 const LABEL_HEIGHT = 17;
+const POINTER = 8;
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 const TITLE_FONT = `500 ${FONT}`;
 
@@ -540,12 +541,14 @@ export class Chart {
     const x = QUANTITIES[this.xQuantity];
     const y = QUANTITIES[this.yQuantity];
     const at = u.posToVal(left, "x");
+    // a line that ended farther left has nothing to say here; a pointer is not exact
+    const reach = u.posToVal(left - POINTER, "x");
     const rows = [];
     let anchor = null;
     for (const line of this.lines) {
       if (this.hidden.has(line.key)) continue;
       const index = closest(line, at);
-      if (index === null) continue;
+      if (index === null || (!this.bars && lastX(line) < reach)) continue;
       anchor ??= line.x[index];
       const low = line.low?.[index];
       const spread = low === null || low === undefined ? "" : line.bandText?.(index) ?? "";
@@ -643,6 +646,7 @@ function align(lines) {
   const first = lines[0]?.x ?? [];
   const same = lines.every((line) => line.x.length === first.length && line.x.every((value, index) => value === first[index]));
   const xs = same ? first : [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
+  const place = new Map(same ? [] : xs.map((value, index) => [value, index]));
   const data = [xs];
   for (const line of lines) {
     const columns = line.low ? [line.y, line.low, line.high] : [line.y];
@@ -650,7 +654,6 @@ function align(lines) {
       data.push(...columns);
       continue;
     }
-    const place = new Map(xs.map((value, index) => [value, index]));
     for (const column of columns) {
       const aligned = new Array(xs.length).fill(undefined);
       line.x.forEach((value, index) => (aligned[place.get(value)] = column[index]));
@@ -663,6 +666,12 @@ function align(lines) {
 function lastOf(values) {
   for (let index = values.length - 1; index >= 0; index -= 1) if (values[index] !== null) return values[index];
   return null;
+}
+
+/** Where a line ends. @param {Line} line */
+function lastX(line) {
+  const index = line.y.findLastIndex((value) => value !== null);
+  return index < 0 ? -Infinity : line.x[index];
 }
 
 function countOf(column) {
@@ -680,7 +689,7 @@ function nearest(column, index) {
   return index;
 }
 
-/** The point of a line that lies nearest to x; null when the line is empty or ends before x. */
+/** The point of a line that lies nearest to x; null when the line is empty. */
 function closest(line, x) {
   let best = null;
   for (let index = 0; index < line.x.length; index += 1) {

@@ -366,6 +366,18 @@ def test_a_run_that_ended_early_is_no_equal_budget(filled: Filled, open_page: Op
     assert page.locator("#unfair").is_hidden()
 
 
+def test_a_line_that_ended_is_silent_beyond_its_end(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page(filled.address("standalone", "other"))
+    plot = page.locator("#accuracy .u-over")
+    box = plot.bounding_box()
+    assert box is not None
+    tip = page.locator("#accuracy .chart-tip .tip-name")
+    plot.hover(position={"x": 0.8 * box["width"], "y": 100})
+    assert tip.all_inner_texts() == ["Standalone"]
+    plot.hover(position={"x": 0.05 * box["width"], "y": 100})
+    assert sorted(tip.all_inner_texts()) == ["FedAvg", "Standalone"]
+
+
 def test_server_and_page_give_groups_the_same_labels(filled: Filled, open_page: OpenPage) -> None:
     training = SPEC["training"]
     odd = [
