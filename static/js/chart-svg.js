@@ -6,8 +6,16 @@ import { QUANTITIES, axisTitle } from "./units.js";
 
 const WIDTH = 900;
 const HEIGHT = 460;
+const NARROWEST_PLOT = 600;
 const LABEL_HEIGHT = 17;
-const EDGE = { top: 44, right: 170, bottom: 56, left: 72 };
+const EDGE = { top: 44, bottom: 56, left: 72 };
+const FONT = "Helvetica, Arial, sans-serif";
+
+function textWidth(content) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `600 12px ${FONT}`;
+  return Math.ceil(pen.measureText(content).width);
+}
 
 function text(x, y, content, more = "") {
   return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${more}>${escapeXml(content)}</text>`;
@@ -22,15 +30,18 @@ export function chartSvg(chart) {
   const { min: x0, max: x1 } = u.scales.x;
   const { min: y0, max: y1 } = u.scales.y;
   const labels = chart.ends().filter((end) => !chart.bars && end.value !== null && !chart.hidden.has(end.line.key));
+  const labelOf = ({ line, value }) => `${line.label}  ${y.value(value)}`;
+  const edge = 24 + Math.max(0, ...labels.map((label) => textWidth(labelOf(label))));
+  const wide = Math.max(WIDTH, EDGE.left + NARROWEST_PLOT + edge);
   const height = Math.max(HEIGHT, EDGE.top + EDGE.bottom + LABEL_HEIGHT * labels.length);
-  const right = WIDTH - EDGE.right;
+  const right = wide - edge;
   const bottom = height - EDGE.bottom;
   const share = (value, low, high, log) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
   const px = (value) => EDGE.left + share(value, x0, x1, chart.logX) * (right - EDGE.left);
   const py = (value) => bottom - share(value, y0, y1, chart.logY) * (bottom - EDGE.top);
   const out = [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#3a3f47">`,
-    `<rect width="${WIDTH}" height="${height}" fill="#ffffff"/>`,
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${wide}" height="${height}" viewBox="0 0 ${wide} ${height}" font-family="${FONT}" font-size="12" fill="#3a3f47">`,
+    `<rect width="${wide}" height="${height}" fill="#ffffff"/>`,
     text(EDGE.left, 24, chart.title, 'font-size="15" font-weight="600" fill="#1b1e23"'),
     `<clipPath id="plot"><rect x="${EDGE.left}" y="${EDGE.top}" width="${right - EDGE.left}" height="${bottom - EDGE.top}"/></clipPath>`,
   ];
@@ -69,8 +80,13 @@ export function chartSvg(chart) {
     out.push(`<polyline points="${path(points(line.x, line.y))}" stroke="${line.style.light}" stroke-width="${line.faint ? 1 : 2}" stroke-dasharray="${line.style.dash.join(" ")}"/>`);
   }
   out.push("</g>");
+  for (const mark of chart.marks.filter(({ key, x: at }) => !chart.hidden.has(key) && at >= x0 && at <= x1)) {
+    const [left, top] = [px(mark.x), py(mark.y)];
+    out.push(`<circle cx="${left.toFixed(1)}" cy="${top.toFixed(1)}" r="4" fill="#ffffff" stroke="${mark.style.light}" stroke-width="2"/>`);
+    if (mark.label) out.push(text(left, top - 10, mark.label, `text-anchor="${left > right - 90 ? "end" : "middle"}"`));
+  }
   for (const { line, value, at } of spread(labels.map((end) => ({ ...end, at: py(end.value) })), EDGE.top, bottom)) {
-    out.push(text(right + 8, at + 4, `${line.label}  ${y.value(value)}`, `fill="${line.style.light}" font-weight="600"`));
+    out.push(text(right + 8, at + 4, labelOf({ line, value }), `fill="${line.style.light}" font-weight="600"`));
   }
   out.push("</svg>");
   return out.join("\n");

@@ -3,7 +3,7 @@
 import { cssColour, isDark, onThemeChange } from "./colours.js";
 import { chartSvg } from "./chart-svg.js";
 import { swatch } from "./chart-swatch.js";
-import { download, fill, h, toolButton } from "./dom.js";
+import { download, downloadPng, fill, h, toolButton } from "./dom.js";
 import { csv } from "./table.js";
 import { QUANTITIES, axisTitle, logTicks, ticks } from "./units.js";
 
@@ -447,9 +447,8 @@ export class Chart {
       off: this.hidden.has(end.line.key) || end.value === null,
       at: end.value === null ? top + height : top + u.valToPos(end.value, "y"),
     }));
-    this.places = spread(places, top, top + height);
     const known = new Map([...this.labels.children].map((child) => [child.dataset.key, child]));
-    for (const place of this.places) {
+    for (const place of spread(places, top, top + height)) {
       const { line } = place;
       let button = known.get(line.key);
       if (!button) {
@@ -592,44 +591,7 @@ export class Chart {
   }
 
   async toPng() {
-    const source = this.plot?.ctx.canvas;
-    if (!source) return;
-    const ratio = devicePixelRatio;
-    const head = 34 * ratio;
-    const rows = this.endLabels || this.bars ? [] : this.ends().filter((end) => end.value !== null && !this.hidden.has(end.line.key));
-    const columns = Math.max(1, Math.floor(source.width / (220 * ratio)));
-    const foot = rows.length ? (12 + 18 * Math.ceil(rows.length / columns)) * ratio : 0;
-    const canvas = h("canvas", { width: source.width, height: source.height + head + foot });
-    const pen = canvas.getContext("2d");
-    pen.fillStyle = cssColour("--surface");
-    pen.fillRect(0, 0, canvas.width, canvas.height);
-    pen.fillStyle = cssColour("--text");
-    pen.font = `600 ${14 * ratio}px system-ui, sans-serif`;
-    pen.fillText(this.title, 12 * ratio, 22 * ratio);
-    pen.drawImage(source, 0, head);
-    pen.font = TITLE_FONT.replace("12px", `${12 * ratio}px`);
-    pen.textBaseline = "middle";
-    const right = this.plot.bbox.left + this.plot.bbox.width;
-    for (const { line, at, value, off } of this.endLabels ? this.places ?? [] : []) {
-      if (off) continue;
-      pen.fillStyle = this.colour(line);
-      pen.fillText(`${line.label}  ${QUANTITIES[this.yQuantity].value(value)}`, right + 10 * ratio, head + at * ratio);
-    }
-    rows.sort((a, b) => b.value - a.value);
-    rows.forEach(({ line, value }, place) => {
-      const x = (16 + 220 * (place % columns)) * ratio;
-      const y = head + source.height + (10 + 18 * Math.floor(place / columns)) * ratio;
-      pen.strokeStyle = this.colour(line);
-      pen.lineWidth = 2 * ratio;
-      pen.setLineDash(line.style.dash.map((part) => part * ratio * 0.7));
-      pen.beginPath();
-      pen.moveTo(x, y);
-      pen.lineTo(x + 28 * ratio, y);
-      pen.stroke();
-      pen.fillStyle = cssColour("--text");
-      pen.fillText(`${line.label}  ${QUANTITIES[this.yQuantity].value(value)}`, x + 36 * ratio, y);
-    });
-    canvas.toBlob((blob) => blob && download(`${this.file()}.png`, blob, "image/png"), "image/png");
+    if (this.plot) await downloadPng(`${this.file()}.png`, this.toSvg());
   }
 }
 

@@ -234,6 +234,36 @@ def test_every_chart_and_table_is_exported(filled: Filled, open_page: OpenPage) 
     assert all(part in text for part in ("\\toprule", "$\\pm$", "\\textbf{"))
 
 
+def test_a_picture_has_room_for_long_names_and_shows_where_the_target_is_reached(
+    filled: Filled, open_page: OpenPage
+) -> None:
+    address = filled.address("lr 0.01", "lr 0.02", "other", target="70", by="training.lr,partition.name,models.family")
+    page = open_page(address, color_scheme="dark")
+    picture = exported(page, "#accuracy", "SVG").decode()
+    assert picture.count("<circle") == 2
+    measured = page.evaluate(
+        """text => {
+            const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
+            document.body.append(svg);
+            const boxes = [...svg.querySelectorAll("text")].map((item) => item.getBBox());
+            return [svg.width.baseVal.value, Math.max(...boxes.map((box) => box.x + box.width))];
+        }""",
+        picture,
+    )
+    assert measured[1] < measured[0]
+    image = exported(page, "#accuracy", "PNG")
+    corner = page.evaluate(
+        """async (bytes) => {
+            const image = await createImageBitmap(new Blob([new Uint8Array(bytes)], { type: "image/png" }));
+            const pen = new OffscreenCanvas(image.width, image.height).getContext("2d");
+            pen.drawImage(image, 0, 0);
+            return [image.width, ...pen.getImageData(2, 2, 1, 1).data];
+        }""",
+        list(image),
+    )
+    assert corner == [2 * measured[0], 255, 255, 255, 255]  # white paper, whatever the screen
+
+
 def test_page_and_server_write_the_same_latex(open_page: OpenPage) -> None:
     page = open_page("/compare")
     text = "".join(LETTERS) + "plain 0.5"
