@@ -142,10 +142,13 @@ def test_seeds_become_a_line_with_a_band_over_any_axis_and_the_address_remembers
     page.get_by_label("log x").check()
     page.select_option("#smooth", "5")
     page.locator("#accuracy .end-label", has_text="pFedES").click()
+    for label in ("FedAvg", "Standalone"):
+        page.locator("#loss .end-label", has_text=label).click()
     page.reload()
     assert page.evaluate("window.fedarena.charts.accuracy.quantities[0]") == "bytes"
     assert page.evaluate("window.fedarena.charts.accuracy.log") == [True, False]
     assert len(page.evaluate("window.fedarena.charts.accuracy.hidden")) == 1
+    assert len(page.evaluate("window.fedarena.charts.loss.hidden")) == 2
     total = sum(record.bytes_up + record.bytes_down for record in runs[0])
     shown = line(page, "FedAvg")
     assert shown["x"][-1] == total

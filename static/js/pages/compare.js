@@ -49,7 +49,9 @@ const file = (what) => () => `compare-${what}-by-${state.axis}`;
 const print = (kind) => h("a", { class: "tool", href: "#", title: `Download for print, drawn by the server${kind === "pgf" ? " as a pgfplots picture for LaTeX" : ""}` }, kind.toUpperCase());
 const prints = { pdf: print("pdf"), pgf: print("pgf") };
 const accuracy = new Chart(one("#accuracy"), { name: "accuracy", title: "Test accuracy", y: "accuracy", sync: "compare", empty: "The curves start with the first round.", file: file("accuracy"), tools: Object.values(prints), changed: () => remember(), whole: () => wholeLines("accuracy") });
-const loss = new Chart(one("#loss"), { name: "loss", title: "Training loss", y: "loss", sync: "compare", empty: "The curves start with the first round.", file: file("loss"), whole: () => wholeLines("loss") });
+const loss = new Chart(one("#loss"), { name: "loss", title: "Training loss", y: "loss", sync: "compare", empty: "The curves start with the first round.", file: file("loss"), changed: () => remember(), whole: () => wholeLines("loss") });
+/** The charts whose zoom and hidden lines the address holds, by what comes before the names there. */
+const charts = { "": accuracy, loss };
 
 /** Percent in the address and in the field, a fraction inside. */
 function readTarget(text) {
@@ -59,8 +61,20 @@ function readTarget(text) {
 
 /** What a reader zoomed into or hid goes into the address too. */
 function remember() {
-  const labels = accuracy.lines.filter((line) => accuracy.hidden.has(line.key)).map((line) => line.label);
-  setQuery({ hide: labels.join(BAR), zoom: accuracy.zoom ? accuracy.zoom.map((end) => Number(end.toPrecision(6))).join(":") : "" });
+  for (const [prefix, chart] of Object.entries(charts)) {
+    const labels = chart.lines.filter((line) => chart.hidden.has(line.key)).map((line) => line.label);
+    setQuery({ [`${prefix}hide`]: labels.join(BAR), [`${prefix}zoom`]: chart.zoom ? chart.zoom.map((end) => Number(end.toPrecision(6))).join(":") : "" });
+  }
+}
+
+function recall() {
+  for (const [prefix, chart] of Object.entries(charts)) {
+    const hidden = new Set((query.get(`${prefix}hide`) ?? "").split(BAR).filter(Boolean));
+    for (const group of groups()) if (hidden.has(group.label)) chart.hidden.add(group.key);
+    const zoom = (query.get(`${prefix}zoom`) ?? "").split(":").map(Number);
+    chart.xQuantity = state.axis;
+    if (zoom.length === 2 && zoom.every(Number.isFinite) && zoom[0] < zoom[1]) chart.zoom = [zoom[0], zoom[1]];
+  }
 }
 
 function curvesOf(id) {
@@ -673,10 +687,6 @@ for (const name of Object.keys(shownTables)) {
 for (const id of ids()) curves.set(id, new Curves(data.curves[id]));
 if (data.missing.length) notice(`${data.missing.length} of the experiments in this address do not exist: ${data.missing.join(", ")}`, "error");
 if (!experiments.size) panel.open = true;
-const hidden = new Set((query.get("hide") ?? "").split(BAR).filter(Boolean));
-for (const group of groups()) if (hidden.has(group.label)) accuracy.hidden.add(group.key);
-const zoom = (query.get("zoom") ?? "").split(":").map(Number);
-accuracy.xQuantity = state.axis;
-if (zoom.length === 2 && zoom.every(Number.isFinite) && zoom[0] < zoom[1]) accuracy.zoom = [zoom[0], zoom[1]];
+recall();
 render();
 connect();
