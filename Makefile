@@ -28,6 +28,7 @@ check: dev ## Check format, lint, types and import contracts
 	@$(BIN)/ruff format --check . || { echo "make format puts this right"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
+	@$(BIN)/mypy scripts
 	@$(BIN)/lint-imports
 
 format: dev ## Format the code and mend what the linter can

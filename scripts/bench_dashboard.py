@@ -121,7 +121,7 @@ def cold(browser: "Browser", base: str, path: str, ready: str, argument: Any, re
         context = browser.new_context(base_url=base, viewport={"width": 1440, "height": 900})
         page = context.new_page()
         answers: list[Any] = []
-        page.on("response", lambda answer, kept=answers: kept.append(answer))
+        page.on("response", answers.append)
         page.goto(path, wait_until="commit")
         page.wait_for_function(ready, arg=argument)
         times.append(float(page.evaluate("() => new Promise(r => requestAnimationFrame(() => r(performance.now())))")))

@@ -122,7 +122,12 @@ class PlainLoop:
 def round_seconds(run: Run, repeats: int) -> Callable[[], None]:
     iterator = run.rounds()
     next(iterator)
-    return lambda: [next(iterator) for _ in range(repeats)] and None
+
+    def rounds() -> None:
+        for _ in range(repeats):
+            next(iterator)
+
+    return rounds
 
 
 def interleaved(work: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:

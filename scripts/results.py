@@ -30,6 +30,7 @@ from app.config import Settings
 from app.store import experiments, rounds, sweeps
 from app.store.database import Database
 from app.store.migrate import migrate
+from app.store.plan import Plan
 from app.store.states import State
 from app.sweeps import Cell, SweepPlan, SweepSpec, label, make_plan
 from engine.algorithms import REGISTRY
@@ -62,7 +63,7 @@ def adopt(database: Database, outputs: Path) -> int:
         if not records or records[-1].round != spec.rounds:
             continue
         with database.write() as session:
-            if sweeps.reusable(session, [spec.fingerprint()], None):
+            if sweeps.reusable(session, [spec.fingerprint()], Plan()):
                 continue
             row = experiments.submit(session, spec.canonical(), spec.fingerprint())
             row.priority = 2**30  # claimed next, whatever else is queued
@@ -134,7 +135,7 @@ def finished(database: Database, plan: SweepPlan) -> list[list[Finished]]:
     """The finished experiments of every cell."""
     found: list[list[Finished]] = [[] for _ in plan.cells]
     with database.read() as session:
-        known = sweeps.reusable(session, [point.fingerprint for point in plan.points], None)
+        known = sweeps.reusable(session, [point.fingerprint for point in plan.points], Plan())
         for point in plan.points:
             key, state = known.get(point.fingerprint, ("", None))
             if state is State.FINISHED:
