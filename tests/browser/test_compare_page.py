@@ -185,12 +185,16 @@ def reaching(filled: Filled, method: str, seed: int, level: float, rounds: int) 
     return put(filled.store, [r.model_copy(update={"accuracy": level if r.round else None}) for r in history], **spec)
 
 
-def test_who_sends_nothing_reaches_a_target_for_nothing(filled: Filled, open_page: OpenPage) -> None:
-    runs = [reaching(filled, method, 1, 0.7, 2) for method in ("fedavg", "standalone")]
+@pytest.mark.parametrize(("level", "names"), [(0.7, "FedAvg"), (0.5, "Standalone")])
+def test_who_sends_nothing_is_named_as_the_cheapest_only_where_nobody_else_reaches_the_target(
+    filled: Filled, open_page: OpenPage, level: float, names: str
+) -> None:
+    runs = [reaching(filled, "fedavg", 1, level, 2), reaching(filled, "standalone", 1, 0.7, 2)]
     page = open_page(f"/compare?ids={','.join(runs)}&target=60")
     figure = page.locator('[data-figure="bytes"]')
-    assert figure.locator(".figure-value").inner_text() == "0 B"
-    assert figure.locator(".figure-detail").inner_text() == "Standalone, least to 60.0 %"
+    assert (figure.locator(".figure-value").inner_text() == "0 B") is (names == "Standalone")
+    assert figure.locator(".figure-detail").inner_text() == f"{names}, least to 60.0 %"
+    assert cell(page, "Standalone", "Communication to target") == "0 B"
 
 
 def test_a_method_competes_for_the_target_with_all_its_seeds(filled: Filled, open_page: OpenPage) -> None:

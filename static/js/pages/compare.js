@@ -403,9 +403,10 @@ function renderFigures(rows, { warnings, notes, swept, alone }) {
   else figure("lead", second ? `${(100 * (first.numbers.best.mean - second.numbers.best.mean)).toFixed(2)} points` : NONE, second ? `ahead of ${second.group.label}${doubt(first, second)}` : "nobody to compare with");
   for (const [name, key, format] of [["bytes", "targetBytes", formatBytes], ["flops", "targetFlops", formatFlops]]) {
     const column = state.target === null ? name : key;
-    // without a target it is no news that Standalone sends nothing
-    const known = rows.filter((row) => (state.target === null ? row.numbers[column].mean : reachedByAll(row.numbers[column])));
-    const least = known.reduce((low, row) => (low === null || row.numbers[column].mean < low.numbers[column].mean ? row : low), null);
+    const known = rows.filter((row) => (state.target === null ? row.numbers[column].mean !== null : reachedByAll(row.numbers[column])));
+    // that Standalone sends nothing is no news, unless nobody else gets there
+    const spending = known.filter((row) => row.numbers[column].mean > 0);
+    const least = (spending.length ? spending : known).reduce((low, row) => (low === null || row.numbers[column].mean < low.numbers[column].mean ? row : low), null);
     const some = rows.some((row) => row.numbers[column].mean !== null);
     if (!costsAreTold) figure(name, "…", "being computed");
     else if (sliced) figure(name, first && state.target === null ? format(first.numbers[column].mean) : NONE, first && state.target === null ? first.group.label : "see the results");
