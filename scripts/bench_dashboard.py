@@ -35,7 +35,7 @@ from tests.browser.filled import SPEC, advance, put, run  # noqa: E402
 from tests.browser.product import Product, serve  # noqa: E402
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Response
 
 COMPARED, ROUNDS, CLIENTS = 20, 500, 100
 NARROWED = {"few match": "search=fedarc&state=finished", "nearly all match": "tag=bench&state=finished"}
@@ -114,14 +114,24 @@ class Caller:
         return statistics.median(times), 1000 * (cpu_seconds(self.product.pid) - before) / self.repeats
 
 
+def kept_answers(page: "Page") -> "list[Response]":
+    """All that the page will be answered."""
+    answers: list[Response] = []
+
+    def keep(answer: "Response") -> None:
+        answers.append(answer)
+
+    page.on("response", keep)
+    return answers
+
+
 def cold(browser: "Browser", base: str, path: str, ready: str, argument: Any, repeats: int) -> tuple[float, int, int]:
     """Milliseconds from the request to the picture in a browser without a cache; bytes as sent; requests."""
     times, weights, counts = [], [], []
     for _ in range(repeats):
         context = browser.new_context(base_url=base, viewport={"width": 1440, "height": 900})
         page = context.new_page()
-        answers: list[Any] = []
-        page.on("response", answers.append)
+        answers = kept_answers(page)
         page.goto(path, wait_until="commit")
         page.wait_for_function(ready, arg=argument)
         times.append(float(page.evaluate("() => new Promise(r => requestAnimationFrame(() => r(performance.now())))")))
