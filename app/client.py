@@ -136,18 +136,20 @@ class FedArena:
 
     def checkpoint(self, experiment: str, target: Path) -> Path:
         """Write its newest checkpoint to a file, a tar with which `fedarena run` goes on without a service."""
+        part = target.with_name(f"{target.name}.part")
         try:
             with self._http.stream("GET", f"/api/experiments/{experiment}/checkpoint") as answer:
                 if answer.status_code >= 400:
                     answer.read()
                     raise _refused(answer)
-                part = target.with_name(f"{target.name}.part")
                 with part.open("wb") as file:
                     for piece in answer.iter_bytes():
                         file.write(piece)
+            return part.rename(target)
         except httpx.TransportError as error:
             raise Unreachable(f"{self.address} did not send the whole checkpoint: {error}") from error
-        return part.rename(target)
+        finally:
+            part.unlink(missing_ok=True)  # what a broken download left
 
     def check(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """The complete spec and its fingerprint; nothing is stored."""

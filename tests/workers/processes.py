@@ -16,12 +16,14 @@ from app import reconciler
 from app.config import Settings
 from app.store import rounds, workers
 from app.store.database import Database
+from app.store.rounds import Verdict
 from app.store.states import State
 from app.store.tables import Round
 from engine.run import Run
 from engine.spec import ExperimentSpec
 from tests.services import ROOT, environment, fedarena, look, spec_with, state
 from workers.embedded import Broker
+from workers.job import Job
 from workers.pulse import Holding, read_pulses
 
 LONG: dict[str, Any] = {"rounds": 150, "training": {"epochs": 10, "batch_size": 16}}
@@ -104,3 +106,16 @@ def holdings(settings: Settings, database: Database) -> list[Holding]:
 
 def ended(database: Database, *keys: str) -> bool:
     return all(state(database, key).is_finished() for key in keys)
+
+
+def rounds_computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the rounds that jobs of this process hand in from now on."""
+    computed: list[int] = []
+    hand_in = Job._hand_in
+
+    def noted(job: Job, record: Any, checkpoint: Any) -> Verdict:
+        computed.append(record.round)
+        return hand_in(job, record, checkpoint)
+
+    monkeypatch.setattr(Job, "_hand_in", noted)
+    return computed

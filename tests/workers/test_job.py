@@ -20,14 +20,13 @@ from app.reconciler import Reconciler
 from app.store import experiments, logs, rounds, steering
 from app.store.database import Database
 from app.store.plan import Plan, StopRule, Window
-from app.store.rounds import Verdict
 from app.store.states import State
 from engine.checkpoint import LocalFiles
 from engine.run import Run
 from engine.spec import ExperimentSpec
 from tests.services import claim, look, spec_with, state, submit, wait_until
 from tests.workers import failpoints
-from tests.workers.processes import stored, undisturbed
+from tests.workers.processes import rounds_computed, stored, undisturbed
 from workers import machine
 from workers.drain import Drain
 from workers.job import Job, Leaving, run_due, run_next, threads_of_a_slot
@@ -191,14 +190,7 @@ def test_a_worker_goes_on_after_the_checkpoint_of_another_one(
     key = drained_after_some_rounds(quick, sqlite_database, rounds=MANY)
     stored_so_far = look(sqlite_database, key).next_round
     assert stored_so_far < MANY + 1
-    computed: list[int] = []
-    hand_in = Job._hand_in
-
-    def noted(job: Job, record: Any, checkpoint: Any) -> Verdict:
-        computed.append(record.round)
-        return hand_in(job, record, checkpoint)
-
-    monkeypatch.setattr(Job, "_hand_in", noted)
+    computed = rounds_computed(monkeypatch)
     run_next(quick, "second")
     assert look(sqlite_database, key).state is State.FINISHED
     assert computed == list(range(stored_so_far, MANY + 1))

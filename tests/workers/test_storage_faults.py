@@ -12,7 +12,7 @@ from app.store.rounds import Verdict
 from app.store.states import State
 from engine.checkpoint import LocalFiles
 from tests.services import look, state, submit
-from tests.workers.processes import stored, undisturbed
+from tests.workers.processes import rounds_computed, stored, undisturbed
 from workers import checkpoints
 from workers.job import Job, Leaving, run_next
 
@@ -45,18 +45,6 @@ def faulty(
 
     monkeypatch.setattr(LocalFiles, method, call)
     return lambda: left
-
-
-def rounds_computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    computed: list[int] = []
-    hand_in = Job._hand_in
-
-    def noted(job: Job, record: Any, checkpoint: Any) -> Verdict:
-        computed.append(record.round)
-        return hand_in(job, record, checkpoint)
-
-    monkeypatch.setattr(Job, "_hand_in", noted)
-    return computed
 
 
 def given_back_after_round(monkeypatch: pytest.MonkeyPatch, settings: Settings, database: Database, last: int) -> str:

@@ -408,7 +408,7 @@ function renderFigures(rows, { warnings, notes, swept, alone }) {
     const spending = known.filter((row) => row.numbers[column].mean > 0);
     const least = (spending.length ? spending : known).reduce((low, row) => (low === null || row.numbers[column].mean < low.numbers[column].mean ? row : low), null);
     const some = rows.some((row) => row.numbers[column].mean !== null);
-    if (!costsAreTold) figure(name, "…", "being computed");
+    if (!costsAreTold) figure(name, toldCosts.error ? NONE : "…", toldCosts.error ? "could not be read" : "being computed");
     else if (sliced) figure(name, first && state.target === null ? format(first.numbers[column].mean) : NONE, first && state.target === null ? first.group.label : "see the results");
     else if (state.target !== null) figure(name, least ? format(least.numbers[column].mean) : "not reached", least ? `${least.group.label}, least to ${percent(state.target)}` : `nobody reaches ${percent(state.target)}${some ? " with all seeds" : ""}`);
     else figure(name, first ? format(first.numbers[column].mean) : NONE, first && least ? (least === first ? `${first.group.label}, the least of all` : `${first.group.label}; least: ${least.group.label} ${format(least.numbers[column].mean)}`) : "");
