@@ -7,7 +7,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev run test check format browser bench chaos cluster screenshots vendor docs clean
+.PHONY: help install dev run test check format browser bench chaos fuzz cluster screenshots vendor docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ browser: dev ## Install a Chromium for the browser tests, where the user may
 
 chaos: dev ## Kill processes at random and check that nothing is lost (minutes)
 	@$(PYTEST) -m chaos $(ARGS)
+
+fuzz: dev ## Ask every operation of the API thousands of things, valid and not (minutes)
+	@$(PYTEST) -m fuzz $(ARGS)
 
 cluster: dev ## Play three hosts, cut one off, restart another (minutes; Linux, needs root for network namespaces)
 	@[ "$$(id -u)" = 0 ] || { echo "make cluster makes network namespaces, which needs root: sudo make cluster"; exit 1; }

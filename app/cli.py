@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import sys
+import tempfile
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,16 +18,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from app.cli_data import data
-from app.config import BindRefused, Settings, check_bind
+from app.config import BindRefused, HomeUnusable, Settings, check_bind
+from app.exits import BAD_INPUT, DIVERGED, FAILED, INTERRUPTED, OK, SERVER_FAILED
 
 if TYPE_CHECKING:
-    from app.client import FedArena
+    from app.client import ApiError, FedArena
     from engine.records import RoundRecord
     from engine.run import Run
     from engine.spec import ExperimentSpec
-
-OK, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit codes: done; it went wrong; what was asked cannot be done; the training diverged; Ctrl-C."""
 
 app = typer.Typer(
     help="Experiments in federated learning: a dashboard, a queue, workers.", no_args_is_help=True, add_completion=False
@@ -81,9 +80,11 @@ def serve(
 
     try:
         code = serve_all(settings, slots=workers, worker=not no_worker, ready=ready)
-    except (AlreadyServing, DatabaseUnusable) as reason:
+    except (AlreadyServing, DatabaseUnusable, HomeUnusable) as reason:
         _refuse(str(reason))
     except OSError as error:
+        if error.filename is not None:
+            _refuse(f"{error.filename} cannot be used: {error.strerror}")
         _refuse(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}")
     out.print("FedArena has stopped.")
     raise typer.Exit(code)
@@ -120,7 +121,7 @@ def worker(
             code = work(settings.model_copy(update={"device": name}), count)
         else:
             code = work_on(settings, places)
-    except (DatabaseUnusable, DeviceUnusable) as reason:
+    except (DatabaseUnusable, DeviceUnusable, HomeUnusable) as reason:
         _refuse(str(reason))
     raise typer.Exit(code)
 
@@ -165,6 +166,8 @@ def run(
         **settings.compute,
         "weights": shelf.__getitem__,
     }
+    if out_dir is not None:
+        _make_folder(out_dir)
     try:
         if out_dir is None:
             job = Run(spec, **options)
@@ -187,11 +190,18 @@ def run(
         except DeviceMemoryError as error:
             err.print(escape(str(error)), highlight=False, soft_wrap=True)
             code = FAILED
+        except OSError as error:
+            err.print(escape(f"stopped, a file cannot be read or written: {error}"), highlight=False, soft_wrap=True)
+            code = FAILED
         except KeyboardInterrupt:
             err.print("stopped; the rounds so far are kept")
             code = INTERRUPTED
     if out_dir is not None:
-        _write_result(out_dir, spec, job, records)
+        try:
+            _write_result(out_dir, spec, job, records)
+        except OSError as error:
+            err.print(escape(f"cannot write the result to {out_dir}: {error}"), highlight=False, soft_wrap=True)
+            code = code or FAILED
     if code == OK:
         for kind, target in (("features", features), ("weights", save_weights)):
             if target is not None:
@@ -216,29 +226,18 @@ def submit(
     address: Address = "",
 ) -> None:
     """Queue a spec at the running FedArena."""
-    import yaml
-
-    from app.client import ApiError
-    from engine import documents
-
-    try:
-        spec = documents.read(_read(spec_file))
-    except yaml.YAMLError as error:
-        _refuse(f"{spec_file} is not readable as YAML or JSON: {error}")
+    spec = _read_document(spec_file)
     if not isinstance(spec, dict):
         _refuse(f"{spec_file} must hold a spec with fields, but holds {type(spec).__name__}")
     with _client(address) as client:
-        try:
-            experiment = _ask(
-                client.submit,
-                spec,
-                **_plan(priority, start_after, window, zone),
-                stop_target=stop_target,
-                stop_patience=stop_patience,
-                stop_min_gain=stop_min_gain,
-            )
-        except ApiError as error:
-            _refuse_errors(error.errors)
+        experiment = _ask(
+            client.submit,
+            spec,
+            **_plan(priority, start_after, window, zone),
+            stop_target=stop_target,
+            stop_patience=stop_patience,
+            stop_min_gain=stop_min_gain,
+        )
         out.print(
             f"{experiment['id']}  {client.address}/experiments/{experiment['id']}", highlight=False, soft_wrap=True
         )
@@ -262,27 +261,22 @@ def sweep(
 
     The options of the plan stand above the document; a window in it that names no zone means local time.
     """
-    from app.client import ApiError
-
     text, plan = _read(file), _plan(priority, start_after, window, zone)
     with _client(address) as client:
-        try:
-            checked = _ask(client.check_sweep, text, rehearse=dry_run, **plan)
-            if dry_run or not checked["ok"]:
-                if as_json:
-                    _print_json(checked)
-                else:
-                    _show_check(checked)
-                raise typer.Exit(OK if checked["ok"] else BAD_INPUT)
-            view = _ask(client.submit_sweep, text, **plan)
+        checked = _ask(client.check_sweep, text, rehearse=dry_run, **plan)
+        if dry_run or not checked["ok"]:
             if as_json:
-                _print_json(view)
+                _print_json(checked)
             else:
-                out.print(f"{view['id']}  {client.address}/sweeps/{view['id']}", highlight=False, soft_wrap=True)
-            if watch_it:
-                raise typer.Exit(_watch_sweep(client, view["id"]))
-        except ApiError as error:
-            _refuse_errors(error.errors)
+                _show_check(checked)
+            raise typer.Exit(OK if checked["ok"] else BAD_INPUT)
+        view = _ask(client.submit_sweep, text, **plan)
+        if as_json:
+            _print_json(view)
+        else:
+            out.print(f"{view['id']}  {client.address}/sweeps/{view['id']}", highlight=False, soft_wrap=True)
+        if watch_it:
+            raise typer.Exit(_watch_sweep(client, view["id"]))
 
 
 def _show_check(checked: dict[str, Any]) -> None:
@@ -312,7 +306,7 @@ def _watch_sweep(client: "FedArena", key: str) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except ApiError as error:
-        _refuse_errors(error.errors)
+        _refuse_answer(error)
     except Unreachable as error:
         err.print(escape(str(error)), highlight=False, soft_wrap=True)
         return FAILED
@@ -387,18 +381,18 @@ def _for_each(ids: list[str], address: str, action: str, sweep_action: str, **op
     """Ask for each id; one that is refused does not keep the others from it."""
     from app.client import ApiError
 
-    refused = False
+    code = OK
     with _client(address) as client:
         for key in ids:
             try:
                 found = _steer(client, key, (action, sweep_action), options)
             except ApiError as error:
                 err.print(escape(f"{key}: {error}"), highlight=False, soft_wrap=True)
-                refused = True
+                code = max(code, _code_of(error))
                 continue
             out.print(f"{found['id']}  {_standing(found)}", highlight=False, soft_wrap=True)
-    if refused:
-        raise typer.Exit(BAD_INPUT)
+    if code:
+        raise typer.Exit(code)
 
 
 def _steer(client: "FedArena", key: str, actions: tuple[str, str], options: dict[str, Any]) -> Any:
@@ -407,7 +401,7 @@ def _steer(client: "FedArena", key: str, actions: tuple[str, str], options: dict
 
     for action in actions:
         try:
-            return _ask(getattr(client, action), key, **options)
+            return _reach(getattr(client, action), key, **options)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -466,13 +460,8 @@ def show_log(
     experiment: Annotated[str, typer.Argument(help="The experiment's id", metavar="ID")], address: Address = ""
 ) -> None:
     """Show what the workers said while they ran an experiment."""
-    from app.client import ApiError
-
     with _client(address) as client:
-        try:
-            lines = _ask(client.log, experiment)
-        except ApiError as error:
-            _refuse_errors(error.errors)
+        lines = _ask(client.log, experiment)
     for line in lines:
         out.print(escape(f"{line['at']} {line['level']:<7} {line['text']}"), highlight=False, soft_wrap=True)
 
@@ -486,13 +475,8 @@ def list_experiments(
     address: Address = "",
 ) -> None:
     """List experiments, newest first."""
-    from app.client import ApiError
-
     with _client(address) as client:
-        try:
-            page = _ask(client.experiments, state=state, search=search, limit=limit)
-        except ApiError as error:
-            _refuse_errors(error.errors)
+        page = _ask(client.experiments, state=state, search=search, limit=limit)
     if as_json:
         _print_json(page["items"])
         return
@@ -533,16 +517,17 @@ def artifact(
     """Let a worker make an artifact of a finished experiment, wait for it and download it."""
     import time
 
-    import yaml
-
-    from app.client import ApiError
+    from engine.spec import SpecError, read_document
 
     parameters: dict[str, Any] = {}
     for given in settings_ or []:
         key, equals, value = given.partition("=")
         if not equals:
             _refuse(f"--set takes KEY=VALUE, but got {given!r}")
-        parameters[key] = yaml.safe_load(value)
+        try:
+            parameters[key] = read_document(value)
+        except SpecError as error:
+            _refuse(f"--set {key}: {error}")
     with _client(address) as client:
         try:
             found = _ask(client.want, experiment, kind, parameters)
@@ -554,8 +539,6 @@ def artifact(
                 raise typer.Exit(FAILED)
             target = target or Path(found["name"])
             target.write_bytes(_ask(client.artifact_file, found["id"]))
-        except ApiError as error:
-            _refuse_errors(error.errors)
         except OSError as error:
             _refuse(f"cannot write {target}: {error.strerror}")
     out.print(f"{target}  sha256 {found['sha256']}", highlight=False, soft_wrap=True)
@@ -568,14 +551,10 @@ def checkpoint(
     address: Address = "",
 ) -> None:
     """Download an experiment as it was at its newest checkpoint; `fedarena run` goes on with it without a service."""
-    from app.client import ApiError
-
     target = target or Path(f"{experiment}.tar")
     with _client(address) as client:
         try:
             _ask(client.checkpoint, experiment, target)
-        except ApiError as error:
-            _refuse_errors(error.errors)
         except OSError as error:
             _refuse(f"cannot write {target}: {error.strerror}")
     out.print(
@@ -675,12 +654,23 @@ def _read(path: Path) -> str:
         _refuse(f"cannot read {path}: {error}")
 
 
-def _read_spec(path: Path) -> "ExperimentSpec":
+def _read_document(path: Path) -> Any:
+    """The values of a spec's file, as sweeps are read too."""
     text = _read(path)
+    from engine.spec import SpecError, read_document
+
+    try:
+        return read_document(text)
+    except SpecError as error:
+        _refuse(f"{path}: {error}")
+
+
+def _read_spec(path: Path) -> "ExperimentSpec":
+    document = _read_document(path)
     from engine.spec import ExperimentSpec, SpecError
 
     try:
-        return ExperimentSpec.from_yaml(text)
+        return ExperimentSpec.parse(document)
     except SpecError as error:
         _refuse_spec(error.problems)
 
@@ -694,11 +684,20 @@ def _refuse_spec(problems: Iterable[Any]) -> NoReturn:
     _refuse_errors([{"field": problem.field, "message": problem.message} for problem in problems])
 
 
-def _refuse_errors(errors: list[dict[str, Any]]) -> NoReturn:
+def _refuse_answer(error: "ApiError") -> NoReturn:
+    _refuse_errors(error.errors, _code_of(error))
+
+
+def _code_of(error: "ApiError") -> int:
+    """A server that failed or is too busy is no mistake of who asked."""
+    return SERVER_FAILED if error.status >= 500 or error.status == 429 else BAD_INPUT
+
+
+def _refuse_errors(errors: list[dict[str, Any]], code: int = BAD_INPUT) -> NoReturn:
     for item in errors:
         field = f"[red]{escape(item['field'])}[/red]: " if item.get("field") else ""
         err.print(field + escape(item["message"]), highlight=False, soft_wrap=True)
-    raise typer.Exit(BAD_INPUT)
+    raise typer.Exit(code)
 
 
 def _client(address: str) -> "FedArena":
@@ -712,6 +711,16 @@ def _client(address: str) -> "FedArena":
 
 
 def _ask(call: Any, *arguments: Any, **options: Any) -> Any:
+    """A call of the client; what the server refuses is said in its words."""
+    from app.client import ApiError
+
+    try:
+        return _reach(call, *arguments, **options)
+    except ApiError as error:
+        _refuse_answer(error)
+
+
+def _reach(call: Any, *arguments: Any, **options: Any) -> Any:
     """A call of the client; nobody there is a failure with one clear line."""
     from app.client import Unreachable
 
@@ -740,10 +749,20 @@ def _watch(client: "FedArena", experiment: str) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except ApiError as error:
-        _refuse_errors(error.errors)
+        _refuse_answer(error)
     except Unreachable as error:
         err.print(escape(str(error)), highlight=False, soft_wrap=True)
     return FAILED
+
+
+def _make_folder(folder: Path) -> None:
+    """Before hours of training, which would have nowhere to go."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        _refuse(f"--out must be a folder that can be written, but {folder}: {error.strerror or error}")
 
 
 def _shelf(files: list[Path]) -> dict[str, bytes]:
@@ -782,7 +801,6 @@ def _write_result(folder: Path, spec: "ExperimentSpec", job: "Run", records: "li
     from app.store.table_files import csv_lines
     from engine.records import headline
 
-    folder.mkdir(parents=True, exist_ok=True)
     rounds = [finite(record.model_dump()) for record in records]
     result = {
         "spec": spec.canonical(),

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Column, Table
 
 from app.config import Settings
+from app.exits import BAD_INPUT, FAILED
 
 data = typer.Typer(name="data", no_args_is_help=True, help="List, fetch, import and verify data sets.")
 
@@ -30,7 +31,8 @@ def list_sets() -> None:
         spec = f"imported, set: {row.name}" if row.imported else row.name
         missing = "missing: fedarena data " + ("import pacs --from FOLDER" if row.name == "pacs" else f"get {row.name}")
         place = f"{row.location}{clients}" if row.available else missing
-        table.add_row(spec, f"{row.images:,}", f"{row.classes}", f"{channels}×{height}×{width}", place)
+        images = f"{row.found:,} of {row.images:,}" if row.incomplete else f"{row.images:,}"
+        table.add_row(spec, images, f"{row.classes}", f"{channels}×{height}×{width}", place)
     console = Console()
     console.print(f"data folder: {root}", soft_wrap=True, highlight=False, markup=False)
     console.print(table)
@@ -75,12 +77,12 @@ def verify(name: Name) -> None:
     for check in checks:
         typer.echo(f"{'ok  ' if check.passed else 'BAD '} {check.what}: {check.detail}")
     if not all(check.passed for check in checks):
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What can go wrong with data is one sentence on stderr and exit code 1, not a traceback."""
+    """What can go wrong with data is one sentence on stderr, not a traceback."""
     from engine.data.download import FetchError
     from engine.data.errors import DataError
 
@@ -88,7 +90,7 @@ def _told() -> Iterator[None]:
         yield
     except (DataError, FetchError, ValueError, OSError) as error:
         typer.echo(f"fedarena data: {error}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(FAILED if isinstance(error, FetchError) else BAD_INPUT) from None
 
 
 @contextmanager

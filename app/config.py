@@ -71,6 +71,15 @@ class Settings(BaseSettings):
     disk_low_percent: float = Field(
         5.0, ge=0, le=100, description="The same as a share of the disk, up to ten times the megabytes"
     )
+    estimate_memory_mb: int = Field(
+        5000,
+        ge=100,
+        le=10_000_000,
+        description="Memory that the rehearsal behind an estimate may take on Linux, in megabytes; else no estimate",
+    )
+    estimate_seconds: float = Field(
+        20.0, gt=0, le=3600, description="Time that the rehearsal behind an estimate may take; else no estimate"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much is logged")
     starter: bool = Field(True, description="Submit the starter comparison into an empty store")
 
@@ -175,13 +184,25 @@ class Settings(BaseSettings):
 
     def prepare_home(self) -> None:
         """Make the state folder; nobody else may look into it."""
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.home.chmod(0o700)
+        try:
+            self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.home.chmod(0o700)
+            reason = "" if os.access(self.home, os.W_OK | os.X_OK) else "it cannot be written"
+        except FileExistsError:
+            reason = "it is a file, not a folder"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if reason:
+            raise HomeUnusable(f"the folder {self.home} cannot be used: {reason}; set FEDARENA_HOME to another one")
 
     def environment(self) -> dict[str, str]:
         """These settings as variables, for a child process that must see the same."""
         values = self.model_dump(mode="json")
         return {f"FEDARENA_{key.upper()}": "" if value is None else str(value) for key, value in values.items()}
+
+
+class HomeUnusable(Exception):
+    """There is no place for the database and all else; the message says why and what to do."""
 
 
 class BindRefused(Exception):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from app.config import Settings
 from app.storage import CHECKPOINTS, Storage
+from app.store.trouble import Trouble, diagnose
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +39,7 @@ def is_full(error: BaseException) -> bool:
     """The error says that something did not fit on a disk: a file, SQLite's or PostgreSQL's."""
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return True
-    text = str(error).lower()
-    return "database or disk is full" in text or "no space left on device" in text
+    return diagnose(error) is Trouble.FULL
 
 
 class Ballast:

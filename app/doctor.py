@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from sqlalchemy import inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.config import Settings
@@ -84,11 +85,12 @@ def _database(settings: Settings) -> Iterator[Finding]:
         return
     try:
         with database.engine.connect() as connection:
-            connection.exec_driver_sql("SELECT 1")
+            inspect(connection).get_table_names()
         where = f" on {file_system(database.path)}" if database.path else ""
         yield Finding("database", "ok", f"{database}{where}")
     except SQLAlchemyError as error:
-        yield Finding("database", "missing", f"{database}: {str(error).splitlines()[0]}", needed=True)
+        text = str(database.unusable(error) or f"{database}: {str(error).splitlines()[0]}")
+        yield Finding("database", "missing", text, needed=True)
     finally:
         database.close()
 

@@ -10,12 +10,14 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Match
 
-from engine.spec import Problem, SpecError
+from app.store.trouble import diagnose
+from engine.spec import Problem, SpecError, explained
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,6 @@ SENTENCES = {
     405: "this address does not take that method",
     413: "the request is too large",
     415: "the request must be JSON; send Content-Type: application/json",
-    503: "the store is busy; try again in a few seconds",
 }
 PLAIN_PAGE = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><title>[title] · FedArena</title>'
@@ -101,20 +102,25 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def bad_request(request: Request, error: RequestValidationError) -> Response:
-        return error_response(request, 422, tuple(_problem(item) for item in error.errors()))
+        return error_response(request, 422, explained([_placed(item) for item in error.errors()], "the request"))
 
     @app.exception_handler(HTTPException)
     async def by_framework(request: Request, error: HTTPException) -> Response:
         sentence = SENTENCES.get(error.status_code, str(error.detail))
         problem = Problem("", sentence, f"{request.method} {request.url.path}")
-        return error_response(request, error.status_code, (problem,), error.headers)
+        headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
+        return error_response(request, error.status_code, (problem,), headers)
 
-    async def store_busy(request: Request, error: Exception) -> Response:
-        log.warning("the store is out of reach: %s", str(error).splitlines()[0])
-        return error_response(request, 503, (Problem("", SENTENCES[503], None),), {"Retry-After": "5"})
+    async def store_refuses(request: Request, error: Exception) -> Response:
+        trouble = diagnose(error)
+        if trouble is None:
+            raise error
+        log.warning("%s: %s", trouble.sentence, str(error).splitlines()[0])
+        problem = Problem("", trouble.sentence, trouble.value)
+        return error_response(request, 503, (problem,), {"Retry-After": str(trouble.wait_seconds)})
 
-    app.add_exception_handler(OperationalError, store_busy)
-    app.add_exception_handler(PoolTimeout, store_busy)
+    app.add_exception_handler(DatabaseError, store_refuses)
+    app.add_exception_handler(PoolTimeout, store_refuses)
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
@@ -123,14 +129,19 @@ def install(app: FastAPI) -> None:
         return error_response(request, 500, (problem,))
 
 
-def _problem(item: Any) -> Problem:
+def _allowed(request: Request) -> str:
+    """All methods of an address; the framework names those of its first route only."""
+    methods = [
+        method
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
+    return ", ".join(["HEAD", *methods] if "GET" in methods else methods)
+
+
+def _placed(item: Any) -> Any:
     """A framework error about a query parameter or header, without the framework's words for where it was."""
-    path = [str(part) for part in item["loc"]]
-    field = ".".join(path[1:]) if len(path) > 1 else "".join(path)
-    message = item["msg"][0].lower() + item["msg"][1:]
-    message = message.removeprefix("input ").removeprefix("value error, ").replace("should", "must")
-    value = item.get("input")
-    return Problem(field, f"{message}, but got {shown(repr(value))}", value)
+    return {**item, "loc": item["loc"][1:] or item["loc"]}
 
 
 def shown(text: str) -> str:

@@ -1,7 +1,6 @@
 """Live events: one reader of the store for all open dashboards; the store is the truth, a bell only says "look now"."""
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
@@ -14,7 +13,7 @@ from app.store import sequence
 from app.store.changes import Change, changes_after
 from app.store.database import Database
 from app.store.tables import Experiment, Round
-from app.store.views import experiment_view, round_view
+from app.store.views import experiment_view, json_text, round_view
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +22,8 @@ PING_SECONDS = 15.0
 """So often a silent stream says that it lives and how far it is; pages give up after two and a half times as long."""
 QUEUE_LIMIT = 1000
 """A reader this far behind is cut off; it comes back with Last-Event-ID and loses nothing."""
-SUBSCRIBER_LIMIT = 2000
+SUBSCRIBER_LIMIT = 1000
+"""Less than half of the connections, so that streams never take the place of requests."""
 PAGE = 500
 RETRY = b"retry: 1000\n\n"
 
@@ -90,8 +90,7 @@ class Events:
     def close(self) -> None:
         """End all streams, so that the server can stop."""
         self._closed = True
-        for subscriber in self._subscribers:
-            subscriber.end()
+        self._cut_off()
         if self._reader is not None:
             self._reader.cancel()
 
@@ -141,12 +140,13 @@ class Events:
     def _start(self, current: int) -> None:
         self._loop = asyncio.get_running_loop()
         if self._reader is None or self._reader.done():
-            # nobody was listening, so the position is old: go on from now
+            # the position is old: go on from now. Whoever listens all the same must come back for what was missed
+            self._cut_off()
             self._position = current
             self._reader = self._loop.create_task(self._follow(), name="events")
 
     async def _follow(self) -> None:
-        """Read on while somebody listens."""
+        """Read on while somebody listens, or end all streams: they come back with the last number they saw."""
         while self._subscribers and not self._closed:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._bell.wait(), POLL_SECONDS)
@@ -157,6 +157,14 @@ class Events:
             except SQLAlchemyError as error:
                 log.warning("cannot read changes, trying again: %s", str(error).splitlines()[0])
                 await asyncio.sleep(1)
+            except Exception:  # whatever it is: a stream that is silent from now on looks like one without news
+                log.exception("live events end after an error; their readers come back")
+                self._cut_off()
+
+    def _cut_off(self) -> None:
+        for subscriber in self._subscribers:
+            subscriber.end()
+        self._subscribers.clear()
 
     async def _distribute(self) -> None:
         while True:
@@ -193,6 +201,6 @@ def encode(change: Change) -> Event:
     else:
         assert isinstance(change.row, Round)
         record = {"experiment": change.experiment, **round_view(change.row)}
-        data = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        data = json_text(record)
     text = f"id: {change.seq}\nevent: {change.kind}\ndata: {data}\n\n"
     return Event(change.seq, change.experiment, text.encode())

@@ -15,14 +15,19 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
+from starlette.types import ASGIApp
 
 from app import api, errors, pages, starter
+from app.api.artifacts import ArtifactWish
+from app.api.experiments import QueueChange
 from app.api.services import Services
 from app.config import Settings, check_bind
 from app.events import Events
+from app.protocol import PatientProtocol, allow_files
 from app.queue import Queue
 from app.reconciler import Reconciler
-from app.security import Doors
+from app.rehearsals import Rehearsals
+from app.security import Doors, StrictHeaders
 from app.store import experiments
 from app.store.database import Database
 from app.store.migrate import migrate
@@ -44,7 +49,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     settings.prepare_home()
     database = Database(settings.database)
     migrate(database)
-    services = Services(settings, database, Queue(settings), Events(database))
+    services = Services(settings, database, Queue(settings), Events(database), Rehearsals(settings))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -56,12 +61,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             yield
         finally:
             services.events.close()
+            await services.rehearsals.close()
             postman.stop()
             reconciler.stop()
             services.queue.close()
             database.close()
 
-    app = FastAPI(
+    app = _Application(
         title="FedArena",
         summary="Experiments in federated learning",
         version=_version(),
@@ -83,6 +89,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
+class _Application(FastAPI):
+    """With the strict headers outside of what the framework adds, so that its answer to a bug has them too."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return StrictHeaders(super().build_middleware_stack())
+
+
 def serve(settings: Settings, *, slots: int | None, worker: bool = True, ready: Callable[[str], None] = print) -> int:
     """Web server, worker and broker until Ctrl-C or SIGTERM; `ready` gets the address. Returns the exit code."""
     check_bind(settings.host)
@@ -90,7 +103,9 @@ def serve(settings: Settings, *, slots: int | None, worker: bool = True, ready: 
     previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         listener = listen(settings.host, settings.port)
+        _check_store(settings)  # before a worker finds out
         settings = supervisor.start()
+        allow_files()  # after the worker's start, which keeps the ordinary limit
         app = create_app(settings)
         if settings.starter:
             submit_starter(app.state.services)
@@ -115,19 +130,39 @@ def serve(settings: Settings, *, slots: int | None, worker: bool = True, ready: 
     return 0
 
 
+def _check_store(settings: Settings) -> None:
+    """DatabaseUnusable: it cannot be used as it is."""
+    database = Database(settings.database)
+    try:
+        migrate(database)
+    finally:
+        database.close()
+
+
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def web_config(app: FastAPI, *, port: int = 0, stop_seconds: int = 5) -> uvicorn.Config:
+    """How the application is served."""
+    return uvicorn.Config(
+        app,
+        port=port,
+        http=PatientProtocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=stop_seconds,
+    )
 
 
 class _Server(uvicorn.Server):
     """Stops the event streams, which would never end by themselves, and lets the worker drain meanwhile."""
 
     def __init__(self, app: FastAPI, supervisor: Supervisor, ready: Callable[[], None]) -> None:
-        config = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=5, ws="none"
-        )
-        super().__init__(config)
-        self._events: Events = app.state.services.events
+        super().__init__(web_config(app))
+        self._services: Services = app.state.services
         self._supervisor = supervisor
         self._ready = ready
 
@@ -138,7 +173,8 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._supervisor.request_stop()
-        self._events.close_soon()
+        self._services.events.close_soon()
+        self._services.rehearsals.close_soon()
         super().handle_exit(sig, frame)
 
     def stop(self, _number: int, _frame: FrameType | None) -> None:
@@ -196,13 +232,11 @@ def _complete_openapi(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-            spec = ExperimentSpec.model_json_schema(ref_template="#/components/schemas/{model}")
             parts = schema.setdefault("components", {}).setdefault("schemas", {})
-            parts.update(spec.pop("$defs", {}))
-            parts["ExperimentSpec"] = spec
-            sweep = SweepSpec.model_json_schema(ref_template="#/components/schemas/{model}")
-            parts.update(sweep.pop("$defs", {}))
-            parts["SweepSpec"] = sweep
+            for model in (ExperimentSpec, SweepSpec, QueueChange, ArtifactWish):
+                found = model.model_json_schema(ref_template="#/components/schemas/{model}")
+                parts.update(found.pop("$defs", {}))
+                parts[model.__name__] = found
             app.openapi_schema = schema
         return app.openapi_schema
 

@@ -117,6 +117,7 @@ class Reconciler:
             # the files first: should this process die in between, the row brings it back here
             for folder in FOLDERS:
                 storage.remove_folder(f"{folder}/{experiment}")
+            self._remove_weights(storage, experiment)
             with self._database.write() as session:
                 steering.remove(session, experiment)
             log.info("experiment %s: removed a day after it was deleted", experiment)
@@ -128,6 +129,15 @@ class Reconciler:
             if storage.modified(folders[experiment]) < time.time() - REMNANT_SECONDS:
                 log.info("removing the checkpoints of %s, which is not in the store", experiment)
                 storage.remove_folder(folders[experiment])
+
+    def _remove_weights(self, storage: Storage, experiment: str) -> None:
+        """Those of its networks that nothing else names. One written just now is another artifact's to be."""
+        with self._database.read() as session:
+            files = artifacts.last_weights(session, experiment)
+        for file in files:
+            if storage.exists(file) and storage.modified(file) < time.time() - REMNANT_SECONDS:
+                storage.remove(file)
+                log.info("removed %s with %s, the last experiment that named it", file, experiment)
 
     def _is_time(self, what: str, period: float) -> bool:
         """At the first tick, and then once a period."""

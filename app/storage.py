@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 from fsspec.core import url_to_fs
@@ -16,6 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 CHECKPOINTS = "checkpoints"
 """The folder with one folder for each experiment that was ever checkpointed."""
+BLOCK_BYTES = 1 << 20
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -46,6 +47,13 @@ class Storage:
         with _errors_of_the_system():
             content: bytes = self._files.cat_file(path)
         return content
+
+    def blocks(self, name: str) -> Iterator[bytes]:
+        """The file piece by piece; FileNotFoundError comes at once."""
+        path = self._path(name)
+        with _errors_of_the_system():
+            file = self._files.open(path, "rb")
+        return _blocks(file)
 
     def exists(self, name: str) -> bool:
         return bool(self._files.isfile(self._path(name)))
@@ -82,13 +90,15 @@ class Storage:
         if self._files.isdir(path):
             self._files.rm(path, recursive=True)
 
-    def modified(self, folder: str) -> float:
-        """When a file directly inside was last written; now where that is not known."""
-        path = self._path(folder)
+    def modified(self, name: str) -> float:
+        """When a file, or one directly inside a folder, was last written; now where that is not known."""
+        path = self._path(name)
+        if self._files.isfile(path):
+            return Path(path).stat().st_mtime if self._is_local else float(self._files.modified(path).timestamp())
         if self._is_local:
             paths = [Path(path), *Path(path).iterdir()]
             return max(found.stat().st_mtime for found in paths if found.exists())
-        moments = [self._files.modified(self._path(name)).timestamp() for name in self.names(folder)]
+        moments = [self._files.modified(self._path(inside)).timestamp() for inside in self.names(name)]
         return max(moments, default=time.time())
 
     def local(self, name: str) -> Path | None:
@@ -112,6 +122,12 @@ class Storage:
                     f"a name in the storage is made of letters, digits, '.', '_' and '-', but got {name!r}"
                 )
         return f"{self._root}/{name}"
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    with file, _errors_of_the_system():
+        while block := file.read(BLOCK_BYTES):
+            yield block
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.comparison.groups import METHOD, field_title, shown
+from app.comparison.palette import method_title
 from app.store.sweep_views import Spread, SweepView, spread
 from app.tex import tex
 from engine.records import CostToTarget
@@ -31,6 +33,8 @@ class Measure:
     scale: float = 1.0
     digits: int = 2
     larger_is_better: bool = True
+    judged: bool = True
+    """Whether methods are ranked by it: of best and final accuracy only the one that the protocol names."""
 
     def text(self, row: int) -> str:
         """`77.30 ± 0.21`; one seed has no deviation."""
@@ -40,17 +44,22 @@ class Measure:
         mean = f"{found.mean * self.scale:.{self.digits}f}"
         return mean if found.std is None else f"{mean} ± {found.std * self.scale:.{self.digits}f}"
 
-    def best(self) -> frozenset[int]:
-        """The rows with the best mean as it is printed, so that equal texts are treated alike."""
-        means = {
-            row: round(found.mean * self.scale, self.digits)
-            for row, found in enumerate(self.values)
-            if found is not None
-        }
-        if len(means) < 2:
+    def best(self, conditions: Sequence[str | None]) -> frozenset[int]:
+        """The best rows under equal conditions by the printed mean, so that equal texts are treated alike."""
+        if not self.judged:
             return frozenset()
-        top = max(means.values()) if self.larger_is_better else min(means.values())
-        return frozenset(row for row, mean in means.items() if mean == top)
+        rivals: dict[str, dict[int, float]] = {}
+        for row, (found, shared) in enumerate(zip(self.values, conditions, strict=True)):
+            if found is not None and shared is not None:
+                rivals.setdefault(shared, {})[row] = round(found.mean * self.scale, self.digits)
+        pick = max if self.larger_is_better else min
+        return frozenset(
+            row
+            for means in rivals.values()
+            if len(means) > 1
+            for row, mean in means.items()
+            if mean == pick(means.values())
+        )
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,8 @@ class SweepTable:
     rows: tuple[Mapping[str, Any], ...]
     seeds: tuple[int, ...]
     """Finished seeds of each row."""
+    conditions: tuple[str | None, ...]
+    """Rows under equal conditions can be ranked; None: this row cannot."""
     measures: tuple[Measure, ...]
 
     def as_csv(self) -> str:
@@ -93,10 +104,11 @@ class SweepTable:
         )  # fmt: skip
 
     def _lines(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-        lines = [[escape(text) for text in (*self.paths, "seeds", *(measure.title for measure in self.measures))]]
-        best = [measure.best() for measure in self.measures]
+        heads = (*map(_head, self.paths), "Seeds", *(measure.title for measure in self.measures))
+        lines = [[escape(text) for text in heads]]
+        best = [measure.best(self.conditions) for measure in self.measures]
         for number, row in enumerate(self.rows):
-            cells = [escape(_shown(row.get(path))) for path in self.paths]
+            cells = [escape(_shown(path, row[path]) if path in row else "–") for path in self.paths]
             numbers = [escape(measure.text(number)) for measure in self.measures]
             marked = [bold.format(text) if number in top else text for text, top in zip(numbers, best, strict=True)]
             lines.append([*cells, str(self.seeds[number]), *marked])
@@ -105,16 +117,20 @@ class SweepTable:
 
 def make_table(view: SweepView, costs: Mapping[str, CostToTarget] | None = None) -> SweepTable:
     """Mean ± deviation over the finished seeds; `costs` by experiment adds what it took to reach the target."""
+    rules = {cell.headline_rule for cell in view.cells}
+    best, final = (tuple(getattr(cell, name) for cell in view.cells) for name in ("best", "final"))
     measures = [
-        Measure("best_accuracy", "best (%)", tuple(cell.best for cell in view.cells), 100),
-        Measure("final_accuracy", "final (%)", tuple(cell.final for cell in view.cells), 100),
+        Measure("best_accuracy", "Best (%)", best, 100, judged=rules == {"best"}),
+        Measure("final_accuracy", "Final (%)", final, 100, judged=rules == {"final"}),
     ]
     if costs is not None:
-        target = f"{view.document['report']['target']:.0%}"
+        target = f"{100 * view.document['report']['target']:.6g} %"
         for name, title, scale, digits in (
-            ("rounds", f"rounds to {target}", 1.0, 1),
+            ("rounds", f"Rounds to {target}", 1.0, 1),
             ("bytes", f"MB to {target}", 1e-6, 1),
             ("flops", f"TFLOP to {target}", 1e-12, 2),
+            ("spent_bytes", f"MB spent to {target}", 1e-6, 1),
+            ("spent_flops", f"TFLOP spent to {target}", 1e-12, 2),
         ):
             values = tuple(
                 _all_or_none([getattr(costs[run.experiment], name) for run in cell.runs if run.experiment in costs])
@@ -125,6 +141,7 @@ def make_table(view: SweepView, costs: Mapping[str, CostToTarget] | None = None)
         paths=tuple(view.paths),
         rows=tuple(cell.values for cell in view.cells),
         seeds=tuple(0 if cell.best is None else cell.best.seeds for cell in view.cells),
+        conditions=tuple(cell.conditions if view.comparable else None for cell in view.cells),
         measures=tuple(measures),
     )
 
@@ -138,14 +155,19 @@ def _plain(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
 
 
-def _shown(value: Any) -> str:
-    """An object by its name, and its other fields in brackets."""
+def _head(path: str) -> str:
+    """Sentence case; a symbol such as lr or mu stays as it is."""
+    title = field_title(path)
+    return title if len(title) < 4 else title[0].upper() + title[1:]
+
+
+def _shown(path: str, value: Any) -> str:
+    """An object by its name, and its other fields in brackets; a method by its title."""
     if isinstance(value, dict) and "name" in value:
-        rest = ", ".join(f"{key} {_shown(inner)}" for key, inner in value.items() if key != "name")
-        return f"{value['name']} ({rest})" if rest else str(value["name"])
-    if value is None:
-        return "–"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        rest = ", ".join(f"{field_title(key)} {shown(inner)}" for key, inner in value.items() if key != "name")
+        name = _shown(f"{path}.name", value["name"])
+        return f"{name} ({rest})" if rest else name
+    return method_title(value) if path == METHOD and isinstance(value, str) else shown(value)
 
 
 def _harmless(value: Any) -> Any:

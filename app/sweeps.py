@@ -9,22 +9,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
-from pydantic import AwareDatetime, Field, JsonValue, ValidationError, field_validator
+from pydantic import Field, JsonValue, ValidationError, field_validator
 
-from app.store.plan import MOST_PRIORITY, Plan, StopRule, Window
-from engine import documents
+from app.store.plan import MOST_PRIORITY, Moment, Plan, StopRule, Window
 from engine.catalogue import Seen, Weights, check
 from engine.frozen import Frozen
-from engine.spec import ExperimentSpec, Problem, SpecError, explain
+from engine.spec import (
+    MOST_PROBLEMS,
+    ExperimentSpec,
+    Problem,
+    SpecError,
+    explained,
+    read_document,
+    refuse_mistaken,
+    undirected,
+    without_controls,
+)
 
 MOST_EXPERIMENTS = 2000
 """Grid × zip × list × seeds, before `exclude`."""
-MOST_PROBLEMS = 20
-"""A wrong field is wrong in every cell; so many different problems are told at once."""
 MOST_PATHS = 100
 """Fields that one sweep may vary."""
-DEPTH_LIMIT = 32
 OWN_FIELDS = ("name", "tags", "notes")
 
 FieldPath = Annotated[
@@ -75,7 +80,7 @@ class SweepSpec(Frozen):
     )
     stop: StopRule | None = Field(None, description="What may end an experiment before its last round")
     priority: int = Field(0, ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Higher runs first")
-    start_after: AwareDatetime | None = Field(None, description="Not before this moment; ISO 8601 with a zone")
+    start_after: Moment | None = Field(None, description="Not before this moment; ISO 8601 with a zone")
     window: Window | None = Field(
         None, description="Hours of the day in which it may run: 22:00-06:00, or {from, to, zone}"
     )
@@ -86,9 +91,12 @@ class SweepSpec(Frozen):
     @field_validator("name", "notes")
     @classmethod
     def _no_control_characters(cls, value: str | None) -> str | None:
-        if value is not None and any((ord(c) < 32 and c not in "\n\t") or ord(c) == 127 for c in value):
-            raise ValueError("must not contain control characters")
-        return value
+        return without_controls(value)
+
+    @field_validator("name")
+    @classmethod
+    def _no_turned_text(cls, value: str | None) -> str | None:
+        return undirected(value)
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -141,13 +149,14 @@ class SweepSpec(Frozen):
         return {**self.model_dump(mode="json", by_alias=True, exclude_unset=True), "seeds": list(self.seeds)}
 
     @classmethod
-    def parse(cls, data: Any) -> Self:
-        """From plain values; raises SpecError with the path of each wrong field."""
+    def parse(cls, data: Any, *, strict: bool = False) -> Self:
+        """From plain values; raises SpecError with the path of each wrong field. `strict` as for a spec."""
         try:
             found = cls.model_validate(_plain(data))
         except ValidationError as error:
-            told = error.errors(include_url=False)[:MOST_PROBLEMS]
-            raise SpecError(tuple(explain(item, "a sweep") for item in told)) from None
+            raise SpecError(explained(error.errors(include_url=False), "a sweep")) from None
+        if strict:
+            refuse_mistaken(data, found.document())
         problems = tuple(_contradictions(found))
         if problems:
             raise SpecError(problems)
@@ -156,7 +165,7 @@ class SweepSpec(Frozen):
     @classmethod
     def from_text(cls, text: str) -> Self:
         """YAML or JSON, which is a part of it."""
-        return cls.parse(read_yaml(text))
+        return cls.parse(read_document(text))
 
 
 def _contradictions(sweep: SweepSpec) -> Iterator[Problem]:
@@ -318,7 +327,9 @@ class _Faults:
                 self.found[key] = replace(known, experiments=known.experiments + experiments)
 
     def all(self) -> tuple[Refused, ...]:
-        return tuple(itertools.islice(self.found.values(), MOST_PROBLEMS))
+        told = tuple(itertools.islice(self.found.values(), MOST_PROBLEMS))
+        more = len(self.found) - len(told)
+        return (*told, Refused(Problem("", f"and {more} more problems", None), 0, "")) if more else told
 
 
 def _cells(sweep: SweepSpec) -> Iterator[Cell]:
@@ -429,27 +440,6 @@ def _words(path: str, value: JsonValue) -> str:
 
 def _text(value: JsonValue) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def read_yaml(text: str) -> Any:
-    """Plain values from YAML or JSON; no aliases, which would let a small text grow without limit."""
-    try:
-        depth = 0
-        for event in yaml.parse(text, Loader=documents.Loader):
-            if isinstance(event, yaml.AliasEvent):
-                message = f"YAML aliases (*{event.anchor}) are not read; write the value out"
-                raise SpecError((Problem("", message, event.anchor),))
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-            if depth > DEPTH_LIMIT:
-                raise SpecError((Problem("", f"YAML may be nested {DEPTH_LIMIT} levels deep at most", None),))
-        return documents.read(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        if isinstance(error, SpecError):
-            raise
-        raise SpecError((Problem("", f"not readable as YAML or JSON: {error}", None),)) from None
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

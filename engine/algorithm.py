@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -158,6 +158,11 @@ class Client:
     def architecture(self) -> str:
         return self.model.architecture
 
+    @property
+    def lr_factor(self) -> float:
+        """What the schedule makes of every local learning rate in this round."""
+        return self.setup.training.lr_factor(self.round, self.setup.rounds)
+
     def part(self, name: str, kind: type[M]) -> M:
         """A module that init_client put there, with its own type."""
         module = self.parts[name]
@@ -230,7 +235,7 @@ class Algorithm(ABC, Generic[P]):
         raise NotImplementedError(f"{type(self).__name__} has no opening")
 
     def close_opening(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        """The server's state after the opening."""
+        """The server's state after the opening, from at least one upload; not called if none can be used."""
         return server
 
     def announce(self, server: ServerState, client: Client) -> Payload:
@@ -250,8 +255,15 @@ class Algorithm(ABC, Generic[P]):
         """Train; touch only this client; return exactly what travels up, sharing no memory with the client."""
 
     def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        """A new state from the uploads, which come in ascending client id; the old one stays as it is."""
+        """A new state from the uploads, which come in ascending client id; the old one stays as it is.
+
+        There is at least one upload, and all of them are finite.
+        """
         return server
+
+    def idle(self, server: ServerState) -> ServerState:
+        """The state after a round of which nothing can be used: the server keeps what it has."""
+        return replace(server, flops=0)
 
     def predictor(self, client: Client, received: Payload | None) -> Predictor | None:
         """The inference path, or None while there is none yet.

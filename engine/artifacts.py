@@ -25,7 +25,7 @@ from engine.data.samples import Samples
 from engine.frozen import Frozen
 from engine.models import SplitModel
 from engine.pretrained import network_key
-from engine.spec import ExperimentSpec, Problem, SpecError, explain
+from engine.spec import ExperimentSpec, Problem, SpecError, explained
 from engine.states import contiguous
 from engine.tree import copy_tensors
 
@@ -191,7 +191,7 @@ class PicturesRequest(SamplesRequest):
 
         def look(client: Client, received: Payload) -> dict[str, Array]:
             drawn = self.drawn(client)
-            original = run.dataset.images[drawn.index].permute(0, 3, 1, 2)
+            original = run.dataset.images[drawn.index].permute(0, 3, 1, 2).cpu()
             made = {
                 name: _over(client, path, drawn).cpu()
                 for name, path in run.algorithm.pictures(client, received).items()
@@ -221,7 +221,7 @@ def parse_request(spec: ExperimentSpec, kind: str, parameters: Any) -> ArtifactR
         request = REQUESTS[kind].model_validate(parameters)
         problems = request.problems(spec)
     except ValidationError as error:
-        problems = [explain(item) for item in error.errors(include_url=False)]
+        problems = list(explained(error.errors(include_url=False)))
     if problems:
         raise SpecError(tuple(_below_parameters(problem) for problem in problems))
     return request

@@ -2,7 +2,6 @@
 
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import Any, get_args
 
 import torch
@@ -21,7 +20,7 @@ from engine.models import FAMILIES, assign, build
 from engine.models import check as check_architecture
 from engine.models.sizes import CLASSES, SHAPE, sizes
 from engine.pretrained import PretrainedError, Weights, starting_points
-from engine.rehearsal import Estimate, RoundCost, rehearse
+from engine.rehearsal import Estimate, RoundCost, Untold, rehearse
 from engine.run import describe, set_up
 from engine.spec import PRESETS, ExperimentSpec, Problem, SpecError
 
@@ -30,6 +29,7 @@ __all__ = [
     "Header",
     "RoundCost",
     "Seen",
+    "Untold",
     "Weights",
     "architectures",
     "catalogue",
@@ -37,9 +37,9 @@ __all__ = [
     "estimate",
     "method_header",
     "preview_partition",
+    "priced",
+    "rehearse",
 ]
-
-_REHEARSING = Lock()  # one after the other: the cores belong to the workers
 
 
 def catalogue(data_root: Path | None) -> dict[str, Any]:
@@ -154,23 +154,22 @@ def method_header(name: str) -> Header:
     return header(REGISTRY[name])
 
 
-def estimate(spec: ExperimentSpec, data_root: Path | None) -> Estimate | None:
-    """What an average round costs; None where it cannot be told in advance. The same spec is rehearsed once."""
-    models = spec.models.model_copy(update={"pretrained": None})  # the start changes no cost
-    spec = spec.model_copy(update={"models": models})
+def estimate(spec: ExperimentSpec, data_root: Path | None) -> Estimate:
+    """What an average round costs, rehearsed in this process; Untold where it cannot be told in advance."""
+    spec = priced(spec)
     check(spec, data_root)
-    return _estimate(spec.model_copy(update={"name": None, "tags": (), "notes": ""}).model_dump_json(), data_root)
+    return rehearse(spec, data_root)
 
 
-@lru_cache(maxsize=512)
-def _estimate(spec: str, data_root: Path | None) -> Estimate | None:
-    with _REHEARSING:
-        return rehearse(ExperimentSpec.model_validate_json(spec), data_root)
+def priced(spec: ExperimentSpec) -> ExperimentSpec:
+    """The spec without what changes no cost: two that are equal then cost the same."""
+    models = spec.models.model_copy(update={"pretrained": None})
+    return spec.model_copy(update={"name": None, "tags": (), "notes": "", "models": models})
 
 
 def architectures(spec: ExperimentSpec) -> list[str]:
     """The network of every client."""
-    return assign(FAMILIES[spec.models.family], spec.clients, spec.models.assign)
+    return assign(FAMILIES[spec.models.family], spec.clients, spec.models.assign, spec.seed)
 
 
 def preview_partition(spec: ExperimentSpec, data_root: Path | None) -> dict[str, Any]:
@@ -206,7 +205,12 @@ def _normalises_batches(architecture: str) -> bool:
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
-def _datasets(data_root: Path | None) -> list[dict[str, Any]]:
+def datasets_here(data_root: Path | None) -> list[dict[str, Any]]:
+    """The data sets of the catalogue, each with the number of images that lie there, where a look can tell."""
+    return _datasets(data_root, count=True)
+
+
+def _datasets(data_root: Path | None, *, count: bool = False) -> list[dict[str, Any]]:
     schemas = {name: member.model_json_schema() for name, member in _members(DatasetSpec)}
     return [
         {
@@ -216,12 +220,13 @@ def _datasets(data_root: Path | None) -> list[dict[str, Any]]:
             "shape": list(found.shape),
             "classes": found.classes,
             "samples": found.images,
+            **({"found": found.found, "incomplete": found.incomplete} if count else {}),
             "available": found.available,
             "location": found.location,
             "missing": None if found.available else datasets.missing_message(found.name, data_root),
             "parameters": schemas["imported" if found.imported else found.name],
         }
-        for found in datasets.available(data_root)
+        for found in datasets.available(data_root, count=count)
     ]
 
 

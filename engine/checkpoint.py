@@ -72,7 +72,10 @@ class Files(Protocol):
         """Nothing happens where there is no such file."""
 
     def fetch(self, name: str, content: bytes, /) -> Path:
-        """The file on this machine's disk, for somebody who reads it later; `content` is what `read` gave."""
+        """The file on this machine's disk, for somebody who reads it later; `content` is what `read` gave.
+
+        It stays as long as this object.
+        """
 
 
 class LocalFiles:
@@ -169,7 +172,7 @@ class Checkpoints:
                 raise CheckpointDamaged(f"{manifest} has format {data['format']}, but this version reads {FORMAT}")
             server = self._read(data["server"])
             clients = {int(client): entry for client, entry in data["clients"].items()}
-            states = {k: StateFile(self._fetch(entry), entry["sha256"]) for k, entry in clients.items()}
+            states = {k: StateFile(self._fetch(entry), entry["sha256"], self._files) for k, entry in clients.items()}
             groups: dict[str, dict[str, Tensor]] = {group: {} for group in data["groups"]}
             for key, tensor in from_bytes(server).items():
                 group, name = key.split(_GROUP, 1)

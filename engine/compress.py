@@ -15,7 +15,7 @@ Slices = Literal["matrix", "kernels"]
 def kept_rank(singular: Tensor, energy: float) -> int:
     """The smallest r ≥ 1 with Σ_{i≤r} σ_i² ≥ energy·Σ σ_i², or all; σ (…, k) descending, summed over a stack."""
     squares = singular.double().square().reshape(-1, singular.shape[-1]).sum(0)
-    carried = squares.cumsum(0)
+    carried = squares.cpu().cumsum(0)  # a GPU adds up in any order, and a bit may decide the rank
     reached = (carried >= energy * carried[-1]).nonzero()
     return int(reached[0]) + 1 if len(reached) else len(squares)
 

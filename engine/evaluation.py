@@ -8,7 +8,7 @@ import torch
 from engine.algorithm import Algorithm, AlgorithmParams, Client, Moment, Payload
 from engine.cost import Meter
 from engine.spec import EvaluationSpec
-from engine.training import Interrupted
+from engine.training import Diverged, Interrupted
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Tested:
     samples: int
     flops: int  # of tuning a copy for the test
     readouts: Mapping[str, float]  # accuracy of further inference paths
+    failure: str = ""  # why nothing was answered: what is tuned for the test diverged
 
     @property
     def accuracy(self) -> float:
@@ -51,7 +52,10 @@ def round_accuracy(evaluation: EvaluationSpec, tests: Mapping[int, Tested]) -> f
 
 
 def test_client(algorithm: Algorithm[AlgorithmParams], client: Client, received: Payload | None) -> Tested | None:
-    """Exact accuracy of the method's inference path on the client's test samples."""
+    """Exact accuracy of the method's inference path on the client's test samples.
+
+    An answer that is not a number is wrong, and so are all answers of a copy that diverged while it was tuned.
+    """
     training_meter, client.meter = client.meter, Meter()
     try:
         predictor = algorithm.predictor(client, received)
@@ -67,9 +71,15 @@ def test_client(algorithm: Algorithm[AlgorithmParams], client: Client, received:
                 if client.setup.interrupted():
                     raise Interrupted
                 for name, path in paths.items():
-                    correct[name] += int((path(images).argmax(1) == labels).sum())
+                    scores = path(images)
+                    right = (scores.argmax(1) == labels) & ~scores.isnan().any(1)
+                    correct[name] += int(right.sum())
         main, samples = correct.pop(""), len(client.test)
         readouts = {name: number / samples for name, number in correct.items()}
         return Tested(main, samples, client.meter.flops, readouts)
+    except Diverged as error:
+        if client.setup.training.divergence_tolerance == 0:
+            raise
+        return Tested(0, len(client.test), client.meter.flops, {}, error.reason)
     finally:
         client.meter = training_meter

@@ -13,6 +13,13 @@ from engine.algorithm import Client, Payload, Predictor, Upload
 from engine.training import Objective, sweep
 from engine.tree import Tensors
 
+TABLE = {"classes", "means", "counts"}
+
+
+def is_table(payload: Payload) -> bool:
+    """Whether a message is a table of classes, in which every row stands for itself."""
+    return payload.keys() == TABLE
+
 
 class ClassMeans:
     """Adds up vectors by class and makes their means; the first `skip` samples do not count."""

@@ -1,12 +1,27 @@
 """What one round leaves behind: the same words in the database row, the event, the CSV line and the JSON file."""
 
+import hashlib
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 TraceValue = float | list[float] | None
+
+
+class Dropped(BaseModel):
+    """What did not count in a round because its numbers were not finite."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    client: int | None = Field(description="Who was left out; null: the server itself")
+    part: str = Field(
+        description="local work (the client sat out the round), message, classes (of a message), test, or new state "
+        "(of the server, which kept its former one)"
+    )
+    reason: str
 
 
 class RoundRecord(BaseModel):
@@ -29,9 +44,12 @@ class RoundRecord(BaseModel):
     seconds: float = Field(description="Wall time of the round")
     client_seconds: float = Field(description="Wall time of local work, summed over the cohort")
     server_seconds: float = Field(description="Wall time of aggregation")
-    cohort: list[int] = Field(description="Clients that took part, ascending")
+    cohort: list[int] = Field(description="Clients that took part, ascending; those that sat out among them")
     client_accuracy: dict[str, float] = Field(description="Client id to test accuracy, of the clients tested")
     traces: dict[str, Any] = Field(default_factory=dict, description="What the method itself reports")
+    dropped: list[Dropped] = Field(
+        default_factory=list, description="What was left out because it was not finite: client, part, reason"
+    )
 
     @field_validator("accuracy", "loss", mode="before")
     @classmethod
@@ -73,8 +91,27 @@ def headline(records: Iterable[RoundRecord | Mapping[str, Any]]) -> Headline:
     return Headline(best_accuracy=best[0], best_round=best[1], final_accuracy=final)
 
 
+HeadlineRule = Literal["best", "final"]
+
+
+def headline_rule(spec: Mapping[str, Any]) -> HeadlineRule:
+    """Which accuracy an experiment is judged by: the final one under protocol C, the best one under A and B."""
+    return "final" if spec["evaluation"].get("protocol") == "C" else "best"
+
+
+def conditions(spec: Mapping[str, Any]) -> str:
+    """Equal where results may be ranked: the same data, clients, models, budget, topology and evaluation."""
+    whole = ("dataset", "partition", "clients", "models", "rounds", "participation", "topology", "evaluation")
+    text = json.dumps([*(spec.get(name) for name in whole), spec["training"]["epochs"]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 class CostToTarget(BaseModel):
-    """What it took to reach an accuracy, as the papers count it; null when it was never reached."""
+    """What it took to reach an accuracy, counted twice; null when it was never reached.
+
+    The papers multiply the mean cost of all rounds by the rounds to the target, which charges a method for what it only
+    does later. What was spent is the sum of what happened, the opening included.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -83,6 +120,9 @@ class CostToTarget(BaseModel):
     scalars: float | None = Field(description="Scalars sent and received per round, times the rounds to the target")
     bytes: float | None
     flops: float | None = Field(description="Client FLOPs per round and participant, times the rounds to the target")
+    spent_scalars: int | None = Field(description="Scalars sent and received until the target was reached")
+    spent_bytes: int | None
+    spent_flops: float | None = Field(description="Client FLOPs of a participant until the target was reached, summed")
 
 
 def cost_to_target(records: Sequence[RoundRecord], target: float) -> CostToTarget:
@@ -90,10 +130,29 @@ def cost_to_target(records: Sequence[RoundRecord], target: float) -> CostToTarge
     rounds = [record for record in records if record.round > 0]
     reached = next((r.round for r in rounds if r.accuracy is not None and r.accuracy >= target), None)
     if reached is None:
-        return CostToTarget(target=target, rounds=None, scalars=None, bytes=None, flops=None)
-    scalars = sum(record.scalars_up + record.scalars_down for record in rounds) / len(rounds)
-    payload = sum(record.bytes_up + record.bytes_down for record in rounds) / len(rounds)
-    flops = sum(record.client_flops / len(record.cohort) for record in rounds) / len(rounds)
+        return CostToTarget.model_validate({**dict.fromkeys(CostToTarget.model_fields), "target": target})
+    until = [record for record in records if record.round <= reached]
+    share = reached / len(rounds)
     return CostToTarget(
-        target=target, rounds=reached, scalars=scalars * reached, bytes=payload * reached, flops=flops * reached
+        target=target,
+        rounds=reached,
+        scalars=_scalars(rounds) * share,
+        bytes=_bytes(rounds) * share,
+        flops=_flops_of_one(rounds) * share,
+        spent_scalars=_scalars(until),
+        spent_bytes=_bytes(until),
+        spent_flops=_flops_of_one(until),
     )
+
+
+def _scalars(records: Iterable[RoundRecord]) -> int:
+    return sum(record.scalars_up + record.scalars_down for record in records)
+
+
+def _bytes(records: Iterable[RoundRecord]) -> int:
+    return sum(record.bytes_up + record.bytes_down for record in records)
+
+
+def _flops_of_one(records: Iterable[RoundRecord]) -> float:
+    """Of one participant in each round."""
+    return sum(record.client_flops / len(record.cohort) for record in records if record.cohort)

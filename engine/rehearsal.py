@@ -7,6 +7,7 @@ update, the expert that was drawn) the result is an estimate.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -73,6 +74,12 @@ class Rehearsal(Run):
         self.spent[client.round, client.id] = result
         return result
 
+    def _check_divergence(self, results: Sequence[ClientResult]) -> None:
+        """Who sits out sends nothing, and then the price of a round cannot be told."""
+        for result in results:
+            if result.diverged is not None:
+                raise result.diverged
+
     def _announce(self, bench: Bench, result: ClientResult) -> ClientResult:
         told = super()._announce(bench, result)
         self.spent[0, told.id] = told
@@ -116,15 +123,27 @@ class Rehearsal(Run):
         )
 
 
-def rehearse(spec: ExperimentSpec, data_root: Path | None) -> Estimate | None:
-    """None: it cannot be told, because clients talk to each other or because even two rounds take too long."""
-    rehearsal = Rehearsal(spec, data_root)
+class Untold(Exception):
+    """The cost cannot be told in advance; the message says why, after a colon or in brackets."""
+
+    def __init__(self, reason: str, *, lasting: bool = False) -> None:
+        """`lasting`: it follows from the spec, so another try would end in the same way."""
+        super().__init__(reason)
+        self.lasting = lasting
+
+
+def rehearse(spec: ExperimentSpec, data_root: Path | None, patience: float = PATIENCE_SECONDS) -> Estimate:
+    """Raises Untold: clients talk to each other, or even two rounds take too long."""
+    rehearsal = Rehearsal(spec, data_root, patience)
     if rehearsal.algorithm.peers() is not None:
-        return None
+        reason = "clients talk to each other, so what a round costs is known only when it has run"
+        raise Untold(reason, lasting=True)
     try:
         return rehearsal.perform()
-    except (Interrupted, Diverged):
-        return None
+    except Interrupted:
+        raise Untold(f"a rehearsal of two rounds takes longer than {patience:g} s") from None
+    except Diverged as error:
+        raise Untold(f"the rehearsal diverged ({error})") from None
 
 
 def _actors(setup: Setup, counts: Tensor) -> list[int]:

@@ -22,12 +22,13 @@ from engine.evaluation import Tested, cohort_moment, everyone_is_tested, is_due,
 from engine.executor import Bench, Crew, Desk, prepare_process
 from engine.models import FAMILIES, assign, seed_dropout
 from engine.pretrained import Weights, starting_points
-from engine.records import RoundRecord
+from engine.records import Dropped, RoundRecord
+from engine.screening import screened
 from engine.spec import ExperimentSpec
 from engine.stacked import Stacked
 from engine.states import DEFAULT_BUDGET, ClientStates
-from engine.training import Diverged, Interrupted
-from engine.tree import Tensors, copy_tensors, count_scalars, live_tensors, load_tensors
+from engine.training import Diverged, Interrupted, TooManyDiverged
+from engine.tree import Tensors, all_finite, copy_tensors, count_scalars, live_tensors, load_tensors
 from engine.work import ClientResult, Task
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def describe(spec: ExperimentSpec, shape: tuple[int, int, int], classes: int, sa
         shape=shape,
         feature_dim=spec.models.feature_dim or family.feature_dim,
         training=spec.training,
-        architectures=tuple(assign(family, spec.clients, spec.models.assign)),
+        architectures=tuple(assign(family, spec.clients, spec.models.assign, spec.seed)),
         samples=tuple(samples),
         topology=spec.topology,
         cohort=spec.cohort_size,
@@ -272,9 +273,11 @@ class Run:
         server_seconds = 0.0
         if self.algorithm.opens():
             results = crew.map(self._opening_work, everyone, self._cost)
+            self._check_divergence(results)
             server_started = time.perf_counter()
-            closed = self.algorithm.close_opening(self.server, [result.upload for result in results])
-            self.server = replace(closed, round=0)
+            uploads = [result.upload for result in results if result.usable]
+            if uploads:
+                self.server = replace(self.algorithm.close_opening(self.server, uploads), round=0)
             results = crew.map(lambda bench, k: self._announce(bench, results[k]), everyone, self._cost)
             server_seconds = time.perf_counter() - server_started
         tests: dict[int, Tested] = {}
@@ -285,9 +288,10 @@ class Run:
     def _opening_work(self, bench: Bench, client_id: int) -> ClientResult:
         client = self._seat(bench, client_id, 0)
         received = self.algorithm.opening_download(self.server, client)
-        started = time.perf_counter()
-        payload = self.algorithm.opening_update(client, received)
-        return self._result(client, payload, count_scalars(received), time.perf_counter() - started)
+        result = self._work(
+            client, lambda: self.algorithm.opening_update(client, received), count_scalars(received), keeps=False
+        )
+        return _screened(result)
 
     def _announce(self, bench: Bench, result: ClientResult) -> ClientResult:
         """Book what the client is told after the opening."""
@@ -302,11 +306,13 @@ class Run:
 
         if self._peers is None:
             results = self._cohort_work(crew, cohort, number, moment)
+            self._check_divergence(results)
             server_started = time.perf_counter()
-            server = self.algorithm.aggregate(self.server, [result.upload for result in results])
+            server, of_server = self._aggregate(results)
         else:
             results, server = self._peers.round(self.server, number, partial(self._perform, crew, number))
-            server_started = time.perf_counter()
+            self._check_divergence(results)
+            server_started, of_server = time.perf_counter(), []
         self.server = replace(server, round=number)
         for result in results:
             if result.state:
@@ -321,7 +327,32 @@ class Run:
         if due and (self._peers is not None or everyone_is_tested(self.spec.evaluation, number, self.spec.rounds)):
             late = [k for k in range(self.spec.clients) if k not in tests]
         tests |= self._test_with_download(crew, late, number)
-        return self._record(number, results, tests, started, server_seconds)
+        return self._record(number, results, tests, started, server_seconds, of_server)
+
+    def _check_divergence(self, results: Sequence[ClientResult]) -> None:
+        """Ends the run when more of those who took part sit out than the spec allows."""
+        failures = [result.diverged for result in results if result.diverged is not None]
+        tolerance = self.spec.training.divergence_tolerance
+        if len(failures) <= tolerance * len(results) + 1e-9:
+            return
+        raise failures[0] if len(failures) == 1 else TooManyDiverged(failures, len(results), tolerance)
+
+    def _aggregate(self, results: Sequence[ClientResult]) -> tuple[ServerState, list[Dropped]]:
+        """The server's new state from all that can be used; it keeps the old one where the new one is not finite."""
+        uploads = [result.upload for result in results if result.usable]
+        if not uploads:
+            return self.algorithm.idle(self.server), []
+        try:
+            server = self.algorithm.aggregate(self.server, uploads)
+        except Diverged as error:
+            if self.spec.training.divergence_tolerance == 0:
+                raise
+            reason = error.reason
+        else:
+            if all_finite(tensor for tensors in server.groups.values() for tensor in tensors.values()):
+                return server, []
+            reason = "its numbers were not finite"
+        return self.algorithm.idle(self.server), [Dropped(client=None, part="new state", reason=reason)]
 
     def _cohort_work(
         self, crew: Crew[int], cohort: Sequence[int], number: int, moment: Moment | None
@@ -349,13 +380,41 @@ class Run:
             tested = test_client(self.algorithm, client, received)
             client = self._seat(bench, client_id, number)
         client.trainer = trainer
-        started = time.perf_counter()
-        payload = self.algorithm.local_update(client, received)
-        result = self._result(client, payload, count_scalars(received), time.perf_counter() - started)
-        result = replace(result, state=self._kept(client))
+        result = self._work(
+            client, lambda: self.algorithm.local_update(client, received), count_scalars(received), keeps=True
+        )
         if moment is Moment.AFTER_LOCAL_WORK:
-            tested = test_client(self.algorithm, client, None)
-        return replace(result, tested=tested)
+            if result.diverged is None:
+                tested = test_client(self.algorithm, client, None)
+            else:  # as it was before, with what it was sent
+                tested = test_client(self.algorithm, self._seat(bench, client_id, number), received)
+        return replace(_screened(result), tested=tested)
+
+    def _work(self, client: Client, act: Callable[[], Payload], scalars_down: int, *, keeps: bool) -> ClientResult:
+        """What a client's work leaves behind; only its cost if that came to numbers that are not finite."""
+        payload: Payload = {}
+        state: Tensors = {}
+        diverged: Diverged | None = None
+        started = time.perf_counter()
+        try:
+            payload = act()
+        except Diverged as error:
+            diverged = error
+        seconds = time.perf_counter() - started
+        if diverged is None and keeps:
+            state = self._kept(client)
+            if not all_finite(state.values()):
+                diverged = Diverged(client.round, client.id, None)
+        if diverged is None:
+            return replace(self._result(client, payload, scalars_down, seconds), state=state)
+        return replace(
+            self._result(client, {}, scalars_down, seconds),
+            loss=None,
+            traces={},
+            usable=False,
+            diverged=diverged,
+            dropped=(Dropped(client=client.id, part="local work", reason=diverged.reason),),
+        )
 
     def _perform(
         self, crew: Crew[int], number: int, tasks: Sequence[Task], states: Mapping[int, Tensors]
@@ -363,10 +422,7 @@ class Run:
         def work(bench: Bench, position: int) -> ClientResult:
             task = tasks[position]
             client = self._seat(bench, task.client, number, states.get(task.client))
-            started = time.perf_counter()
-            payload = task.act(client)
-            result = self._result(client, payload, 0, time.perf_counter() - started)
-            return replace(result, state=self._kept(client))
+            return self._work(client, lambda: task.act(client), 0, keeps=True)
 
         return crew.map(work, range(len(tasks)), lambda position: self._cost(tasks[position].client))
 
@@ -399,6 +455,7 @@ class Run:
         tests: dict[int, Tested],
         started: float,
         server_seconds: float,
+        of_server: Sequence[Dropped] = (),
     ) -> RoundRecord:
         up = sum(result.scalars_up for result in results)
         down = sum(result.scalars_down for result in results)
@@ -427,7 +484,25 @@ class Run:
             cohort=[result.id for result in results],
             client_accuracy={str(k): tests[k].accuracy for k in sorted(tests)},
             traces=traces,
+            dropped=[
+                *(note for result in results for note in result.dropped),
+                *(
+                    Dropped(client=client, part="test", reason=tests[client].failure)
+                    for client in sorted(tests)
+                    if tests[client].failure
+                ),
+                *of_server,
+            ],
         )
+
+
+def _screened(result: ClientResult) -> ClientResult:
+    """Without those parts of its message that cannot be used. They were sent, and are counted."""
+    if not result.usable:
+        return result
+    payload, dropped = screened(result.id, result.upload.payload)
+    upload = replace(result.upload, payload={} if payload is None else payload)
+    return replace(result, upload=upload, usable=payload is not None, dropped=(*result.dropped, *dropped))
 
 
 def run(spec: ExperimentSpec, **options: Any) -> Iterator[RoundRecord]:

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
@@ -14,8 +15,8 @@ from engine import documents
 from engine.algorithm import AlgorithmParams
 from engine.algorithms import REGISTRY
 from engine.data.spec import DatasetSpec, PartitionSpec
-from engine.frozen import Frozen
-from engine.models import FAMILIES
+from engine.frozen import LATER, Frozen, essence
+from engine.models import FAMILIES, Assignment
 
 if TYPE_CHECKING:
     AlgorithmSpec = AlgorithmParams
@@ -53,6 +54,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "weight_decay": 0.0,
             "clip": None,
             "augment": False,
+            "recalibrate_below": 1000,
         },
         "evaluation": {"protocol": "B"},
     },
@@ -77,6 +79,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 """The papers' families: pFedAFM and pFedES (A), FedARC (B), CompFL (C)."""
 
+MOST_PROBLEMS = 20
+"""So many are told at once; nobody reads more, and a hostile document has thousands."""
+
 
 class PretrainedSpec(Frozen):
     """Networks that another experiment trained, named by what is in them."""
@@ -96,12 +101,16 @@ class PretrainedSpec(Frozen):
 class ModelsSpec(Frozen):
     """Which network each client owns."""
 
-    family: str = Field(description="A family of architectures; one architecture is a family of one")
+    family: str = Field(
+        description="A family of architectures; one architecture is a family of one",
+        json_schema_extra={"enum": [*sorted(FAMILIES)]},
+    )
     feature_dim: int | None = Field(
         None, ge=1, le=8192, description="Common feature width; null takes the family's own"
     )
-    assign: Literal["modulo", "blocks"] = Field(
-        "modulo", description="Client id modulo the family's size, or equal blocks of ids"
+    assign: Assignment = Field(
+        "modulo",
+        description="Client id modulo the family's size, equal blocks of ids, or drawn with uniform probability",
     )
     pretrained: PretrainedSpec | None = Field(None, description="Trained networks to start from; null: random weights")
 
@@ -123,6 +132,41 @@ class TrainingSpec(Frozen):
     weight_decay: float = Field(0.001, ge=0, le=1, description="SGD weight decay")
     clip: float | None = Field(50.0, gt=0, le=1e6, description="Largest gradient norm of a module; null: no clipping")
     augment: bool = Field(True, description="Apply the augmentation of dataset.transform (none has none)")
+    schedule: Annotated[Literal["constant", "cosine", "exponential"], LATER] = Field(
+        "constant",
+        description="How every local learning rate, the method's own included, changes from round to round: "
+        "not at all, by ½(1 + cos π(t-1)/T), or by decay^(t-1)",
+    )
+    decay: Annotated[float, LATER] = Field(
+        0.99, gt=0, le=1, description="Factor of the exponential schedule from one round to the next"
+    )
+    divergence_tolerance: Annotated[float, LATER] = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Largest share of a round's cohort whose training may diverge: these clients sit out the round; "
+        "beyond it the run ends. 0: it ends with the first; 1: never",
+    )
+    recalibrate_below: Annotated[int, LATER] = Field(
+        0,
+        ge=0,
+        le=100_000,
+        description="Batch norm's running statistics are taken from all own samples after training, as long as the "
+        "network has seen fewer batches than this; 0: never",
+    )
+
+    @model_validator(mode="after")
+    def _decay_is_used(self) -> Self:
+        if self.schedule != "exponential" and self.decay != type(self).model_fields["decay"].default:
+            raise ValueError(f"decay belongs to the exponential schedule, but schedule is {self.schedule}")
+        return self
+
+    def lr_factor(self, round: int, rounds: int) -> float:
+        """What a local learning rate is multiplied by in this round; 1 in the opening and in round 1."""
+        past = max(0, round - 1)
+        if self.schedule == "cosine":
+            return (1 + math.cos(math.pi * past / rounds)) / 2
+        return self.decay**past if self.schedule == "exponential" else 1.0
 
 
 class EvaluationSpec(Frozen):
@@ -148,7 +192,12 @@ class ExperimentSpec(Frozen):
     models: ModelsSpec = Field(description="Which network each client owns")
     topology: Literal["server", "token-walk", "gossip"] = Field("server", description="Who talks to whom")
     clients: int = Field(10, ge=1, le=10_000, description="Number of clients N")
-    participation: float = Field(1.0, gt=0, le=1, description="Share of clients in each round C")
+    participation: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share C of the clients in each round; the spec takes their number too, as participants",
+    )
     rounds: int = Field(100, ge=1, le=100_000, description="Communication rounds T")
     training: TrainingSpec = Field(TrainingSpec(), description="Local SGD, the same for every method")
     evaluation: EvaluationSpec = Field(EvaluationSpec(), description="When and on whom accuracy is measured")
@@ -158,18 +207,19 @@ class ExperimentSpec(Frozen):
     @classmethod
     def _expand_preset(cls, data: Any) -> Any:
         """Write the preset's values into every field that was not given; the preset itself is not kept."""
-        if not isinstance(data, Mapping) or "preset" not in data:
+        if not isinstance(data, Mapping):
             return data
         given = {key: value for key, value in data.items() if key != "preset"}
-        preset = data["preset"]
+        preset = data.get("preset")
         if preset is None:
             return given
         if not isinstance(preset, str) or preset not in PRESETS:
-            raise PydanticCustomError("preset", "{message}", {"message": f"must be one of {', '.join(PRESETS)}"})
+            raise _refused("preset", f"must be one of {', '.join(PRESETS)}, but got {_given(preset)}", preset)
         values = dict(PRESETS[preset])
         method = given.get("algorithm")
-        if isinstance(method, Mapping) and method.get("name") in REGISTRY:
-            values["algorithm"] = REGISTRY[method["name"]].Params.preset_values.get(preset, {})
+        name = method.get("name") if isinstance(method, Mapping) else None
+        if isinstance(name, str) and name in REGISTRY:
+            values["algorithm"] = REGISTRY[name].Params.preset_values.get(preset, {})
         for key, value in values.items():
             if isinstance(value, Mapping):
                 inner = given.get(key, {})
@@ -179,12 +229,36 @@ class ExperimentSpec(Frozen):
                 given.setdefault(key, value)
         return given
 
+    @model_validator(mode="before")
+    @classmethod
+    def _count_participants(cls, data: Any) -> Any:
+        """`participants: 20` is another way to write the participation 20/N, which is what is kept."""
+        if not isinstance(data, Mapping) or "participants" not in data:
+            return data
+        given = {key: value for key, value in data.items() if key != "participants"}
+        number, preset = data["participants"], PRESETS.get(str(data.get("preset")), {})
+        if number is None:
+            return given
+        clients = given.get("clients", preset.get("clients", cls.model_fields["clients"].default))
+        if "participation" in given:
+            raise _refused("participants", "give participants or participation, not both", number)
+        if type(number) is not int or number < 1:
+            raise _refused("participants", f"must be a whole number of at least 1, but got {_given(number)}", number)
+        if type(clients) is int and clients >= 1:
+            if number > clients:
+                raise _refused("participants", f"must be at most the {clients} clients, but got {number}", number)
+            given["participation"] = number / clients
+        return given
+
     @field_validator("name", "notes")
     @classmethod
     def _no_control_characters(cls, value: str | None) -> str | None:
-        if value is not None and any((ord(c) < 32 and c not in "\n\t") or ord(c) == 127 for c in value):
-            raise ValueError("must not contain control characters")
-        return value
+        return without_controls(value)
+
+    @field_validator("name")
+    @classmethod
+    def _no_turned_text(cls, value: str | None) -> str | None:
+        return undirected(value)
 
     @field_validator("tags")
     @classmethod
@@ -208,27 +282,32 @@ class ExperimentSpec(Frozen):
         return self.model_dump(mode="json")
 
     def fingerprint(self) -> str:
-        """Two specs with one fingerprint give the same result: name, tags and notes do not count."""
-        essence = self.model_dump(mode="json", exclude={"name", "tags", "notes"})
-        text = json.dumps(essence, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        """Two specs with one fingerprint give the same result: name, tags and notes do not count.
+
+        Nor does a field that the spec did not have yet when the fingerprint was first taken, while it changes nothing.
+        """
+        counts = {field: value for field, value in essence(self).items() if field not in {"name", "tags", "notes"}}
+        text = json.dumps(counts, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
-    def parse(cls, data: Any) -> Self:
-        """Like model_validate, but every problem comes with the field's path and a sentence for people."""
+    def parse(cls, data: Any, *, strict: bool = False) -> Self:
+        """Like model_validate, but every problem comes with the field's path and a sentence for people.
+
+        `strict` refuses "3" and true for a number, as JSON tells them apart; YAML's 010 is a text.
+        """
         try:
-            return cls.model_validate(data)
+            found = cls.model_validate(data)
         except ValidationError as error:
-            raise SpecError(tuple(explain(item) for item in error.errors(include_url=False))) from None
+            raise SpecError(explained(error.errors(include_url=False))) from None
+        if strict:
+            refuse_mistaken(data, found.canonical())
+        return found
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
         """YAML or JSON, which is a part of it."""
-        try:
-            data = documents.read(text)
-        except yaml.YAMLError as error:
-            raise SpecError((Problem("", f"not readable as YAML or JSON: {error}", None),)) from None
-        return cls.parse(data)
+        return cls.parse(read_document(text))
 
 
 @dataclass(frozen=True)
@@ -258,6 +337,74 @@ class SpecError(ValueError):
         return all(problem.kind == "not_applicable" for problem in self.problems)
 
 
+def _refused(field: str, message: str, value: Any) -> PydanticCustomError:
+    """For what the spec itself does not keep, which has no field of its own in an error."""
+    return PydanticCustomError("field", "{message}", {"field": field, "message": message, "value": value})
+
+
+def read_document(text: str) -> Any:
+    """Plain values from YAML or JSON; SpecError where the text is neither."""
+    try:
+        return documents.read(text)
+    except yaml.YAMLError as error:
+        line, reason = documents.what_is_wrong(error)
+        field = "" if line is None else f"line {line}"
+        raise SpecError((Problem(field, f"not readable as YAML or JSON: {reason}", None),)) from None
+
+
+BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""They turn the direction of what follows: a name could make the text around it read as something else."""
+
+
+def without_controls(text: str | None) -> str | None:
+    """A name or note that shows all it holds; ValueError for any other."""
+    if text is not None and any((ord(c) < 32 and c not in "\n\t") or ord(c) == 127 for c in text):
+        raise ValueError("must not contain control characters")
+    return text
+
+
+def undirected(name: str | None) -> str | None:
+    """A name that leaves the text around it as it is; ValueError for any other."""
+    if name is not None and not BIDIRECTIONAL.isdisjoint(name):
+        raise ValueError("must not contain characters that turn the direction of the text")
+    return name
+
+
+def explained(errors: Sequence[Any], whole: str = "the spec") -> tuple[Problem, ...]:
+    """The errors of pydantic as sentences; of very many the first ones, and how many more there are."""
+    more = len(errors) - MOST_PROBLEMS
+    rest = [Problem("", f"and {more} more problems", None)] if more > 0 else []
+    return (*(explain(item, whole) for item in errors[:MOST_PROBLEMS]), *rest)
+
+
+def refuse_mistaken(given: Any, understood: Any) -> None:
+    """SpecError where a text or a truth value was taken for a number, or the other way round."""
+    if problems := tuple(_mistaken(given, understood, "")):
+        raise SpecError(problems)
+
+
+def _mistaken(given: Any, understood: Any, path: str) -> Iterator[Problem]:
+    if isinstance(given, Mapping) and isinstance(understood, Mapping):
+        for key in given.keys() & understood.keys():
+            yield from _mistaken(given[key], understood[key], f"{path}.{key}" if path else key)
+    elif isinstance(given, list) and isinstance(understood, list):
+        for number, (one, other) in enumerate(zip(given, understood, strict=False)):
+            yield from _mistaken(one, other, f"{path}.{number}")
+    elif (wanted := _kind(understood)) and _kind(given) and _kind(given) != wanted:
+        yield Problem(path, f"must be {wanted}, but got {given!r}", given)
+
+
+def _kind(value: Any) -> str | None:
+    kinds = {bool: "true or false", int: "a number", float: "a number", str: "a text"}
+    return kinds.get(type(value))
+
+
+def _given(value: Any) -> str:
+    """What somebody sent, short enough for a sentence."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
 def explain(error: Any, whole: str = "the spec") -> Problem:
     """A pydantic error as a sentence: field, rule, value. `whole` names what was parsed."""
     location = tuple(str(part) for part in error["loc"])
@@ -269,23 +416,28 @@ def explain(error: Any, whole: str = "the spec") -> Problem:
         member = None
     field, value, kind, context = ".".join(parts), error.get("input"), error["type"], error.get("ctx", {})
     if kind == "union_tag_invalid":
-        return Problem(f"{field}.name", f"unknown {field} {context['tag']!r}; known: {_tags(context)}", context["tag"])
+        tag = context["tag"]
+        return Problem(f"{field}.name", f"unknown {field} {_given(tag)}; known: {_tags(context)}", tag)
     if kind == "union_tag_not_found":
-        return Problem(f"{field}.name", f"a {field} needs a name; known: {_known(field)}", value)
+        return Problem(
+            f"{field}.name",
+            f"{'an' if field == 'algorithm' else 'a'} {field} needs a name; known: {_known(field)}",
+            value,
+        )
     if kind == "missing":
         return Problem(field, "is required but was not given", None)
     if kind == "extra_forbidden":
         owner = f"{parts[0]} {member!r}" if member else whole if len(parts) == 1 else parts[0]
-        return Problem(field, f"{owner} has no field {parts[-1]!r}{_owners(parts, member)}", value)
-    if kind == "preset":
-        return Problem("preset", f"{error['msg']}, but got {value['preset']!r}", value["preset"])
+        return Problem(field, f"{owner} has no field {_given(parts[-1])}{_owners(parts, member)}", value)
+    if kind == "field":
+        return Problem(context["field"], context["message"], context["value"])
     if kind in {"model_type", "model_attributes_type"}:
-        return Problem(field, f"must be an object with fields, but got {value!r}", value)
+        return Problem(field, f"must be an object with fields, but got {_given(value)}", value)
     if kind == "value_error":
         return Problem(field, str(context["error"]), value)
     message = error["msg"][0].lower() + error["msg"][1:]
     message = message.removeprefix("input ").replace("should", "must")
-    return Problem(field, f"{message}, but got {value!r}", value)
+    return Problem(field, f"{message}, but got {_given(value)}", value)
 
 
 _UNION_ERRORS = {"union_tag_invalid", "union_tag_not_found"}

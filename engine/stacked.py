@@ -54,8 +54,10 @@ class Trained:
     seconds: float  # its part of the stack's time
 
     def __call__(self, client: Client) -> float:
-        load_tensors(client.model, self.weights)
         client.meter.flops += self.flops
+        if not math.isfinite(self.loss):
+            raise Diverged(client.round, client.id, self.loss)
+        load_tensors(client.model, self.weights)
         client.losses.append(self.loss)
         return self.loss
 
@@ -138,6 +140,7 @@ def train(stack: Sequence[Waiting], compute: Compute) -> dict[int, Trained]:
     started = time.perf_counter()
     clients = [each.client for each in stack]
     model, training = clients[0].model, clients[0].setup.training
+    lr = training.lr * clients[0].lr_factor
     weights = {name: torch.stack([each.weights[name] for each in stack]) for name in stack[0].weights}  # (K, …)
     momenta = {name: torch.zeros_like(weight) for name, weight in weights.items()} if training.momentum else {}
     per_client = vmap(grad_and_value(_loss(model)))
@@ -159,7 +162,7 @@ def train(stack: Sequence[Waiting], compute: Compute) -> dict[int, Trained]:
             gradient = gradients[name].add(weight, alpha=training.weight_decay)
             if training.momentum:
                 gradient = momenta[name][:active].mul_(training.momentum).add_(gradient)
-            weight.sub_(gradient, alpha=training.lr)
+            weight.sub_(gradient, alpha=lr)
         losses[:active] += values * counted.sum(1)
 
     image = torch.zeros(1, *clients[0].setup.shape, device=compute.device)
@@ -169,10 +172,8 @@ def train(stack: Sequence[Waiting], compute: Compute) -> dict[int, Trained]:
     trained = {}
     for row, (client, total) in enumerate(zip(clients, losses.tolist(), strict=True)):
         seen = len(client.train) * training.epochs
-        if not math.isfinite(mean := total / seen):
-            raise Diverged(client.round, client.id, mean)
         own = {name: weight[row].clone() for name, weight in weights.items()}
-        trained[client.id] = Trained(own, mean, flops * seen, seconds)
+        trained[client.id] = Trained(own, total / seen, flops * seen, seconds)
     return trained
 
 

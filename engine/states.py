@@ -3,7 +3,7 @@
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,6 +25,8 @@ class StateFile:
 
     path: Path
     sha256: str | None = None
+    keeper: object = field(default=None, compare=False, repr=False)
+    """Whoever deletes the file at the end of its own life: it lives at least as long as this."""
 
     def read(self) -> Tensors:
         try:

@@ -107,8 +107,9 @@ class TokenWalk(Peers):
                 visits[holder, expert] += 1
             tasks = [Task(client, self._hosting(guests[client])) for client in sorted(guests)]
             for result in perform(tasks, states):
-                tokens |= split_groups(result.upload.payload)
-                states[result.id] = result.state
+                if result.usable:  # otherwise its tokens move on as they came, and it stays as it was
+                    tokens |= split_groups(result.upload.payload)
+                    states[result.id] = result.state
                 results[result.id].append(replace(result, upload=self._nothing(result.id), state={}))
             for expert, holder in holders.items():
                 target = self._next(holder, rng.generator(self.setup.seed, "walk", number, hop, expert))
@@ -167,6 +168,8 @@ class TokenWalk(Peers):
             flops=sum(hop.flops for hop in hops),
             seconds=sum(hop.seconds for hop in hops),
             traces={**traces, "visits": [float(number) for number in visits]},
+            diverged=next((hop.diverged for hop in hops if hop.diverged is not None), None),
+            dropped=tuple(dict.fromkeys(note for hop in hops for note in hop.dropped)),
         )
 
 
@@ -191,21 +194,27 @@ class Gossip(Peers):
         expert, age = self.schedule(number)
         mesh = self._meshes[expert]
         trained = perform([Task(client, self._refining(expert, age)) for client in sorted(mesh)], {})
-        copies = {result.id: result.upload.payload for result in trained}
+        copies = {result.id: result.upload.payload for result in trained if result.usable}
+        present = mesh.subgraph(copies)  # who sits out neither sends nor mixes, as if it were not there
         mixed = perform(
-            [Task(client, self._mixing(expert, copies, client)) for client in copies],
-            {result.id: result.state for result in trained},
+            [Task(client, self._mixing(present, expert, copies, client)) for client in copies],
+            {result.id: result.state for result in trained if result.usable},
         )
-        return [
-            replace(
-                first,
-                upload=second.upload,
-                scalars_up=count_scalars(copies[first.id]) * int(mesh.degree(first.id, weight="transmissions")),
-                seconds=first.seconds + second.seconds,
-                state=second.state,
-            )
-            for first, second in zip(trained, mixed, strict=True)
-        ], state
+        mixtures = {result.id: result for result in mixed}
+        return [self._together(first, mixtures.get(first.id), mesh) for first in trained], state
+
+    def _together(self, first: ClientResult, second: ClientResult | None, mesh: "nx.Graph[int]") -> ClientResult:
+        """Training and mixing as one result; no second step: the client sat out."""
+        if second is None:
+            return first
+        sent = int(mesh.degree(first.id, weight="transmissions"))
+        return replace(
+            first,
+            upload=second.upload,
+            scalars_up=first.scalars_up * sent,
+            seconds=first.seconds + second.seconds,
+            state=second.state,
+        )
 
     def schedule(self, number: int) -> tuple[str, int]:
         """The expert of a round, and how many rounds it has been trained when that one is over."""
@@ -220,8 +229,10 @@ class Gossip(Peers):
     def _refining(self, expert: str, age: int) -> Callable[[Client], Payload]:
         return lambda client: self.method.refine(client, expert, age)
 
-    def _mixing(self, expert: str, copies: dict[int, Payload], client: int) -> Callable[[Client], Payload]:
-        weights = metropolis_weights(self._meshes[expert], client)
+    def _mixing(
+        self, mesh: "nx.Graph[int]", expert: str, copies: dict[int, Payload], client: int
+    ) -> Callable[[Client], Payload]:
+        weights = metropolis_weights(mesh, client)
 
         def mix(own: Client) -> Payload:
             self.method.adopt(own, expert, weighted_mean([copies[k] for k in weights], weights.values()))

@@ -11,8 +11,9 @@ from torch.nn.utils import clip_grad_norm_
 
 from engine import rng
 from engine.algorithm import Client, Setup
+from engine.calibration import batches_seen, bodies, recalibrate
 from engine.cost import Meter, Price
-from engine.data.samples import Samples
+from engine.data.samples import EVALUATION_BATCH, Samples, split_batches
 from engine.descent import SGD, Group
 
 ADAM_KEEPS = ("step", "exp_avg", "exp_avg_sq")
@@ -22,14 +23,38 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 
 
 class Diverged(Exception):
-    """A loss that is no longer a finite number."""
+    """Training that ended with numbers that are not finite."""
 
-    def __init__(self, round: int, client: int | None, loss: float) -> None:
-        """No client: the server's own training."""
+    def __init__(self, round: int, client: int | None, loss: float | None) -> None:
+        """No client: the server's own training. No loss: it was finite, but what was trained is not."""
         who = "the server" if client is None else f"client {client}"
-        super().__init__(f"the training loss of {who} became {loss} in round {round}")
+        if loss is None:
+            super().__init__(f"the networks of {who} were no longer finite after training in round {round}")
+            self.reason = "its networks were no longer finite after training"
+        else:
+            super().__init__(f"the training loss of {who} became {loss} in round {round}")
+            self.reason = f"its training loss became {loss}"
         self.round = round
         self.client = client
+
+
+class TooManyDiverged(Diverged):
+    """A larger part of a cohort diverged than may sit out."""
+
+    def __init__(self, failures: Sequence[Diverged], cohort: int, tolerance: float) -> None:
+        first = failures[0]
+        super().__init__(first.round, first.client, None)
+        names = [str(failure.client) for failure in failures]
+        shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        self.args = (
+            f"the training of clients {shown} diverged in round {first.round}: {len(names)} of a cohort of {cohort}, "
+            f"but training.divergence_tolerance is {tolerance:g}; {first}",
+        )
+        self.reason = first.reason
+
+
+NAMED = 20
+"""How many clients an error lists."""
 
 
 class Interrupted(Exception):
@@ -82,11 +107,13 @@ def fit(
 
     `through` is frozen but passes gradients on; `forward` is frozen and ends them; every other module of the client is
     frozen and must not be used. The optimiser is new in every call, so momentum never leaks between clients or rounds.
-    `before_step` sees the clipped gradients and may change them; `after_step` sees the new parameters.
+    Learning rates follow the spec's schedule. `before_step` sees the clipped gradients and may change them;
+    `after_step` sees the new parameters.
     """
-    training = client.setup.training
+    training, factor = client.setup.training, client.lr_factor
     epochs = training.epochs if epochs is None else epochs
     units = [unit if isinstance(unit, Unit) else Unit(unit) for unit in update]
+    _calibrate_untrained(client, [*through, *forward])
     _assign_roles(client, [unit.module for unit in units], [*through, *forward])
     parameters = [list(unit.module.parameters()) for unit in units]
     limits = [training.clip if unit.clip is None else unit.clip for unit in units]
@@ -94,7 +121,7 @@ def fit(
         [
             Group(
                 own,
-                lr=training.lr if unit.lr is None else unit.lr,
+                lr=(training.lr if unit.lr is None else unit.lr) * factor,
                 momentum=training.momentum if unit.momentum is None else unit.momentum,
                 weight_decay=training.weight_decay if unit.weight_decay is None else unit.weight_decay,
             )
@@ -130,12 +157,14 @@ def fit(
         if after_step is not None:
             after_step()
         loss_sum += loss.detach() * len(labels)
+    optimiser.zero_grad()  # a gradient is as large as its weight, and every thread keeps all architectures
     if flops_per_sample is None:
         return 0.0
     client.meter.flops += flops_per_sample * len(train) * epochs
     mean = loss_sum.item() / (len(train) * epochs)
     if not math.isfinite(mean):
         raise Diverged(client.round, client.id, mean)
+    _calibrate_trained(client, [unit.module for unit in units], train)
     client.losses.append(mean)
     return mean
 
@@ -167,6 +196,7 @@ def sweep(
     forward: Sequence[nn.Module],
 ) -> Tensor:
     """One pass in eval mode without gradients over unaugmented samples: (n, …), in the order of the samples."""
+    _calibrate_untrained(client, forward)
     _assign_roles(client, [], forward)
     function = client.compute.inference(function)
     outputs = []
@@ -236,6 +266,30 @@ def pair_batches(
         order = torch.arange(len(first)) if draws is None else torch.randperm(len(first), generator=draws)
         for positions in torch.split(order, batch_size):
             yield first[positions], second[positions]
+
+
+def _calibrate_trained(client: Client, trained: Sequence[nn.Module], train: Samples) -> None:
+    """Before anybody asks what was just trained: on the samples it was trained on, unaugmented."""
+    below = client.setup.training.recalibrate_below
+    if below > 0 and len(train) > 1:  # batch norm cannot work on one sample
+        for body, layers in bodies(client, trained):
+            if batches_seen(layers) < below:
+                recalibrate(client, body, layers, _whole(client, train))
+
+
+def _calibrate_untrained(client: Client, frozen: Sequence[nn.Module]) -> None:
+    """A body that was never trained, and so never calibrated, before a phase in which it is asked."""
+    if client.setup.training.recalibrate_below > 0 and len(client.train) > 1:
+        for body, layers in bodies(client, frozen):
+            if batches_seen(layers) == 0:
+                recalibrate(client, body, layers, _whole(client, client.train))
+
+
+def _whole(client: Client, samples: Samples) -> Iterator[Tensor]:
+    for positions in split_batches(torch.arange(len(samples)), EVALUATION_BATCH):
+        if client.setup.interrupted():
+            raise Interrupted
+        yield samples.batch(positions)[0]
 
 
 def _assign_roles(client: Client, trained: Iterable[nn.Module], frozen: Iterable[nn.Module]) -> None:

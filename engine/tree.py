@@ -54,6 +54,15 @@ def count_scalars(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors.values() if tensor.is_floating_point())
 
 
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether no float among them is NaN or infinite. Each device is asked once."""
+    flags: dict[torch.device, list[Tensor]] = {}
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            flags.setdefault(tensor.device, []).append(tensor.isfinite().all())
+    return all(bool(torch.stack(own).all()) for own in flags.values())
+
+
 def join_groups(groups: Mapping[str, Mapping[str, Tensor]]) -> Tensors:
     """Several sets of tensors as one message; see split_groups."""
     return {f"{group}/{name}": tensor for group, tensors in groups.items() for name, tensor in tensors.items()}

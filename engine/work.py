@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.algorithm import Client, Payload, Upload
+from engine.records import Dropped
+from engine.training import Diverged
 from engine.tree import Tensors
 
 if TYPE_CHECKING:
@@ -25,6 +27,11 @@ class ClientResult:
     traces: dict[str, Any]
     state: Tensors = field(default_factory=dict)
     tested: "Tested | None" = None
+    usable: bool = True
+    """Whether anything of the upload counts."""
+    diverged: Diverged | None = None
+    """Why nothing of its work counts: it sits out the round and keeps the state it had."""
+    dropped: tuple[Dropped, ...] = ()
 
 
 @dataclass(frozen=True)

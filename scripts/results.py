@@ -166,23 +166,25 @@ def row(title: str, runs: Sequence[Finished], target: float) -> str:
     ]
     reached = [cost for cost in costs if cost.rounds is not None]
     if len(reached) < len(costs):
-        cells += [f"reached by {len(reached)} of {len(costs)}", "–", "–"]
+        cells += [f"reached by {len(reached)} of {len(costs)}", *["–"] * 4]
     else:
         cells += [
             spread([float(cost.rounds or 0) for cost in reached], digits=1),
             spread([(cost.bytes or 0) / 1e6 for cost in reached], digits=1),
             spread([(cost.flops or 0) / 1e12 for cost in reached], digits=2),
+            spread([(cost.spent_bytes or 0) / 1e6 for cost in reached], digits=1),
+            spread([(cost.spent_flops or 0) / 1e12 for cost in reached], digits=2),
         ]
     return "| " + " | ".join(cells) + " |"
 
 
-def title(cell: Cell, cells: Sequence[Cell]) -> str:
-    """The method's own title where only methods are compared, each once; otherwise the swept values."""
-    names = [found["name"] if isinstance(found := other.get("algorithm"), dict) else None for other in cells]
-    name = names[list(cells).index(cell)]
-    if len(cell) == 1 and isinstance(name, str) and names.count(name) == 1:
-        return REGISTRY[name].method.title
-    return label(cell)
+def title(cell: Cell) -> str:
+    """The method's title and what was set of it where only methods are compared; otherwise the swept values."""
+    method = cell.get("algorithm")
+    if len(cell) > 1 or not isinstance(method, dict):
+        return label(cell)
+    settings = [f"{name} {value}" for name, value in method.items() if name != "name"]
+    return ", ".join([REGISTRY[str(method["name"])].method.title, *settings])
 
 
 def table(plan: SweepPlan, runs: Sequence[Sequence[Finished]], name: str) -> str:
@@ -197,7 +199,8 @@ def table(plan: SweepPlan, runs: Sequence[Sequence[Finished]], name: str) -> str
         f"on {os.cpu_count()} cores ({platform.machine()}) with torch {torch.__version__}.",
         "Accuracies in %, mean ± standard deviation over seeds: of the best and of the last round, both over the",
         "clients tested in that round, and of all clients, each with its newest test. Costs to target are the papers':",
-        "the mean of a round times the rounds to the target; bytes of the whole cohort, FLOPs of one participant.",
+        "the mean of all rounds times the rounds to the target; beside them what was spent until then, the opening",
+        "included. Bytes are those of the whole cohort, FLOPs those of one participant.",
         "",
         f"![Accuracy by round]({name}.svg)",
         "",
@@ -205,12 +208,10 @@ def table(plan: SweepPlan, runs: Sequence[Sequence[Finished]], name: str) -> str
         f"[Every round as CSV]({name}.csv).",
         "",
         "| method | seeds | best round | last round | all clients "
-        f"| rounds to {target:.0%} | MB to {target:.0%} | TFLOP to {target:.0%} |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| rounds to {target:.0%} | MB to {target:.0%} | TFLOP to {target:.0%} | MB spent | TFLOP spent |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    lines += [
-        row(title(cell, plan.cells), found, target) for cell, found in zip(plan.cells, runs, strict=True) if found
-    ]
+    lines += [row(title(cell), found, target) for cell, found in zip(plan.cells, runs, strict=True) if found]
     notes = ROOT / "docs" / "results" / f"{name}.notes.md"
     return "\n".join(lines) + "\n" + (f"\n{notes.read_text()}" if notes.is_file() else "")
 
@@ -222,9 +223,7 @@ def write_curves(database: Database, plan: SweepPlan, runs: Sequence[Sequence[Fi
         writer.writerow(("method", "seed", *CURVE))
         for cell, found in zip(plan.cells, runs, strict=True):
             for run in found:
-                writer.writerows(
-                    (title(cell, plan.cells), run.seed, *(record[name] for name in CURVE)) for record in run.records
-                )
+                writer.writerows((title(cell), run.seed, *(record[name] for name in CURVE)) for record in run.records)
     keys = [run.id for found in runs for run in found]
     with database.read() as session:
         rows = list(experiments.some(session, keys).values())

@@ -33,7 +33,7 @@ SIZES = {"desktop": (1440, 900), "laptop": (1024, 700)}
 LARGEST = 200_000
 """Bytes of one picture that is part of the repository."""
 
-PRICED = "() => document.querySelector('#queue-it').textContent.includes('(')"
+PRICED = "() => /\\([^…]+\\)/.test(document.querySelector('#queue-it').textContent)"
 DRAWN = "() => document.querySelector('#partition-map').heatmap.heat"
 COSTS = "() => !document.querySelector('[data-cost] .waiting')"
 VIEWED = "() => ['boxes', 'wins', 'price'].every(id => document.querySelector(`#${id} :is(canvas, svg)`))"

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ import httpx
 import pytest
 import uvicorn
 from sqlalchemy import Connection, create_engine, text
-from sqlmodel import SQLModel
+from sqlmodel import Session, SQLModel
 
 from app.config import Settings
-from app.main import create_app
+from app.main import create_app, web_config
 from app.store import experiments
 from app.store.database import Database
 from app.store.experiments import Claim
@@ -131,9 +132,7 @@ def short_folder() -> Iterator[Path]:
 @contextmanager
 def serving(settings: Settings, port: int = 0) -> Iterator[str]:
     """The real application behind a real server; gives its address."""
-    config = uvicorn.Config(
-        create_app(settings), port=port, log_config=None, access_log=False, timeout_graceful_shutdown=1
-    )
+    config = web_config(create_app(settings), port=port, stop_seconds=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -216,6 +215,25 @@ def cut_connections(connection: Connection) -> None:
     connection.execute(text(f"{others} AND backend_type = 'client backend'"))
 
 
+def meanwhile(pool: ThreadPoolExecutor, database: Database, ask: Callable[[Session], Any]) -> Future[Any]:
+    """Ask something in a transaction of its own on PostgreSQL; returns once it waits for somebody else's lock."""
+
+    def asked_in_a_transaction() -> Any:
+        with database.write() as session:
+            return ask(session)
+
+    asked: Future[Any] = pool.submit(asked_in_a_transaction)
+    wait_until(lambda: asked.done() or waiting_for_locks(database), what="the wait for a lock")
+    return asked
+
+
+def waiting_for_locks(database: Database) -> int:
+    """How many transactions on PostgreSQL wait for a lock of another one."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with database.read() as session:
+        return int(session.execute(text(query)).scalar_one())
+
+
 @contextmanager
 def postgres_database(server: str) -> Iterator[str]:
     """A fresh database on the server; gives its URL."""
@@ -274,6 +292,15 @@ def database(database_url: str) -> Iterator[Database]:
     """A migrated store, on SQLite and on PostgreSQL in turn."""
     store = Database(database_url)
     migrate(store)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def postgres(postgres_store: str) -> Iterator[Database]:
+    """An empty PostgreSQL, where two transactions may write at once."""
+    empty(postgres_store)
+    store = Database(postgres_store)
     yield store
     store.close()
 

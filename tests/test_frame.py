@@ -126,6 +126,14 @@ def test_links_between_the_documents_lead_somewhere() -> None:
     assert dead == []
 
 
+def test_the_first_screen_of_the_readme_says_how_to_start_and_how_to_test() -> None:
+    first = (ROOT / "README.md").read_text().partition("\n## ")[0]
+    for command in ("make run", "make test"):
+        assert re.search(rf"^{command} +#.*(minute|second)", first, re.MULTILINE), f"{command}: what it does, how long"
+    for needed in ("git", "make", "Python 3.11", "Chromium"):
+        assert needed in first
+
+
 def test_files_named_by_the_documents_exist() -> None:
     """`engine/vision.py` in a text must be a file: names rot faster than links."""
     path = re.compile(r"`((?:engine|app|workers|tests|scripts|docs|templates|static)/[\w./-]+\.\w+)`")

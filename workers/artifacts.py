@@ -2,11 +2,10 @@
 
 import hashlib
 import logging
-import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
 from app.config import Settings
@@ -18,7 +17,8 @@ from app.store.experiments import Claim
 from workers.device import DeviceTrouble, why_unusable
 from workers.drain import Drain
 from workers.files import checkpoint_files
-from workers.patience import first_line, wait_for_storage, write
+from workers.patience import wait_for_storage, write
+from workers.watcher import Watcher
 
 if TYPE_CHECKING:
     from engine.artifacts import File
@@ -70,15 +70,16 @@ class ArtifactJob:
         self._storage = Storage(settings.storage)
         self._drain = Drain(settings, claim.owner)
         self._stopping = False
-        self._done = threading.Event()
+        self._renewed = time.monotonic()
+        patience = max(settings.heartbeat_seconds, settings.lease_seconds - 2 * settings.heartbeat_seconds)
+        self._watcher = Watcher("artifact heartbeat", self._watch, LOOK_SECONDS, patience=patience, blind=self._stop)
 
     def run(self) -> None:
         """Ends with the artifact ready, failed, given back, or taken by another worker."""
         from engine.run import Interrupted  # only now: it brings torch
 
         claim = self._claim
-        watcher = threading.Thread(target=self._watch, name="artifact heartbeat", daemon=True)
-        watcher.start()
+        self._watcher.start()
         try:
             files = [self._store(file) for file in self._make()]
             kept = write(self._database, lambda session: artifacts.finish(session, claim, files))
@@ -98,8 +99,7 @@ class ArtifactJob:
             reason = f"{type(error).__name__}: {error}"
             write(self._database, lambda session: artifacts.fail(session, claim, reason))
         finally:
-            self._done.set()
-            watcher.join(timeout=10)
+            self._watcher.stop(10)
 
     def _make(self) -> "list[File]":
         from engine.artifacts import parse_request
@@ -143,7 +143,7 @@ class ArtifactJob:
     def _store(self, file: "File") -> StoredFile:
         """Weights lie under their own checksum, by which other experiments name them."""
         digest = hashlib.sha256(file.content).hexdigest()
-        name = f"weights/{digest}.safetensors" if file.kind == "weights" else self._name(file)
+        name = f"{artifacts.WEIGHTS}/{digest}.safetensors" if file.kind == "weights" else self._name(file)
         wait_for_storage(lambda: self._storage.write(name, file.content), STORAGE_SECONDS, lambda: False)
         return StoredFile(file.kind, file.media_type, name, digest, len(file.content))
 
@@ -154,18 +154,15 @@ class ArtifactJob:
         """With the fence: a worker that lost its claim never touches a successor's file."""
         return f"artifacts/{self._claim.experiment}/{self._claim.artifact}-{self._claim.fence}-{file.name}"
 
+    def _stop(self) -> None:
+        self._stopping = True
+
     def _watch(self) -> None:
-        waited = 0.0
-        while not self._done.wait(LOOK_SECONDS):
-            waited += LOOK_SECONDS
-            if self._drain.is_asked():
-                self._stopping = True
-            if waited < self._settings.heartbeat_seconds:
-                continue
-            waited = 0.0
-            try:
-                with self._database.write() as session:
-                    if not artifacts.renew(session, self._claim, self._settings.lease_seconds):
-                        self._stopping = True
-            except DBAPIError as error:
-                log.warning("cannot look at the store: %s", first_line(error))
+        if self._drain.is_asked():
+            self._stop()
+        if time.monotonic() - self._renewed < self._settings.heartbeat_seconds:
+            return
+        with self._database.write() as session:
+            if not artifacts.renew(session, self._claim, self._settings.lease_seconds):
+                self._stop()
+        self._renewed = time.monotonic()

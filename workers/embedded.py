@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import IO
@@ -18,6 +17,7 @@ from typing import IO
 from app.config import Settings
 from workers import machine
 from workers.fleet import LOOK_SECONDS, WorkerProcess, dies_with_parent, fleet
+from workers.watcher import Watcher
 
 log = logging.getLogger(__name__)
 
@@ -183,8 +183,7 @@ class Supervisor:
         self._with_worker = worker
         self._workers: list[WorkerProcess] = []
         self._stopping = False
-        self._finished = threading.Event()
-        self._monitor = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+        self._monitor = Watcher("supervisor", self._watch, LOOK_SECONDS)
         self._broker: Broker | None = None
         self.settings = settings
 
@@ -214,9 +213,7 @@ class Supervisor:
         if self._broker is not None:
             self._broker.stop()
         # children started by the monitor's thread die with it, so it ends last
-        self._finished.set()
-        if self._monitor.is_alive():
-            self._monitor.join(timeout=5)
+        self._monitor.stop(5)
         for path in (self.settings.broker_file, self.settings.address_file):
             path.unlink(missing_ok=True)
         self._lock.close()
@@ -232,19 +229,18 @@ class Supervisor:
         return broker.url
 
     def _watch(self) -> None:
-        while not self._finished.wait(LOOK_SECONDS):
-            if self._stopping:
-                continue
-            if self._broker is not None and self._broker.is_dead():
-                log.warning("the broker died and is started again")
-                try:
-                    self._broker.start()
-                except BrokerUnavailable as reason:
-                    log.warning("the broker could not be started: %s", reason)
-            for worker in self._workers:
-                worker.look()
-                if self._asked():  # meanwhile, before there was anybody to ask
-                    worker.ask()
+        if self._stopping:
+            return
+        if self._broker is not None and self._broker.is_dead():
+            log.warning("the broker died and is started again")
+            try:
+                self._broker.start()
+            except BrokerUnavailable as reason:
+                log.warning("the broker could not be started: %s", reason)
+        for worker in self._workers:
+            worker.look()
+            if self._asked():  # meanwhile, before there was anybody to ask
+                worker.ask()
 
     def _asked(self) -> bool:
         return self._stopping

@@ -29,8 +29,9 @@ from workers.device import DeviceTrouble, why_unusable
 from workers.drain import Drain
 from workers.files import checkpoint_files
 from workers.log_lines import LogLines
-from workers.patience import first_line, passes, read, write
+from workers.patience import passes, read, write
 from workers.pulse import Pulse
+from workers.watcher import Watcher
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +40,16 @@ LOOK_SECONDS = 0.5
 LOG_SECONDS = 2.0
 JOBS_A_PROCESS, PROCESS_SECONDS = 20, 600.0
 """How much one process may do before a fresh one takes over: importing torch costs seconds, old processes grow."""
-NO_MEMORY = ("out of memory", "outofmemory", "allocate memory", "not enough memory", "bad_alloc")
-"""How CUDA, torch's allocator for the CPU and C++ say it."""
+NO_MEMORY = (
+    "out of memory",
+    "outofmemory",
+    "allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "alloc_failed",
+    "could not create a primitive",
+)
+"""How CUDA and its libraries, torch's allocator for the CPU, C++ and oneDNN say it."""
 SLOTS_VARIABLE = "FEDARENA_WORKER_SLOTS"
 """Set by the worker for its children: how many of them share the cores."""
 CORES_VARIABLE = "FEDARENA_WORKER_CORES"
@@ -125,6 +134,7 @@ class Leaving(StrEnum):
     DRAIN = "the worker stops"
     PAUSE = "it is to be paused"
     WINDOW = "its window has closed"
+    BLIND = "its lease cannot be kept"
 
 
 class Job:
@@ -142,30 +152,32 @@ class Job:
         self._lost = False
         self._cancelled = False
         self._leaving: tuple[Leaving, float] | None = None  # why, and until when the round may end
-        self._done = threading.Event()
+        self._renewed = self._logged = time.monotonic()
+        # blind as soon as the lease could end before the experiment is given back
+        patience = max(settings.heartbeat_seconds, settings.lease_seconds - 2 * settings.heartbeat_seconds)
+        self._watcher = Watcher(
+            "heartbeat", self._watch, LOOK_SECONDS, patience=patience, blind=lambda: self._leave(Leaving.BLIND)
+        )
 
     def run(self) -> None:
         """Ends with the experiment finished, failed, diverged, cancelled, given back, or taken by another worker."""
-        watcher = threading.Thread(target=self._watch, name="heartbeat", daemon=True)
         previous = self._catch_sigterm()
         try:
             with self._lines:
-                if self._starts(watcher):
+                if self._starts():
                     self._run()
         finally:
-            self._done.set()
-            if watcher.is_alive():
-                watcher.join(timeout=10)
+            self._watcher.stop(10)
             self._pulse.stop()
             self._keep_log()
             if previous is not None:
                 signal.signal(signal.SIGTERM, previous)
 
-    def _starts(self, watcher: threading.Thread) -> bool:
+    def _starts(self) -> bool:
         """Show that it lives and keep the lease; False: that cannot be done here, and the experiment is not to pay."""
         try:
             self._pulse.start()
-            watcher.start()
+            self._watcher.start()
         except (OSError, RuntimeError) as error:  # nowhere to write; no more threads
             if disk.is_full(error):
                 self._wait_for_room(error)
@@ -297,7 +309,8 @@ class Job:
             self._write(lambda session: experiments.obey_cancel(session, self._claim))
             log.info("experiment %s cancelled", self._claim.experiment)
         else:
-            self._give_back("the present round did not end in time")
+            is_blind = self._leaving is not None and self._leaving[0] is Leaving.BLIND
+            self._give_back(Leaving.BLIND if is_blind else "the present round did not end in time")
 
     def _give_back(self, why: str) -> None:
         self._write(lambda session: experiments.release(session, self._claim))
@@ -331,46 +344,38 @@ class Job:
         return write(self._database, work, helps)
 
     def _watch(self) -> None:
-        renewed = logged = time.monotonic()
-        blind = False
-        while not self._done.wait(LOOK_SECONDS):
-            if self._drain.is_asked():
-                self._leave(Leaving.DRAIN)
-            try:
-                if time.monotonic() - renewed >= self._settings.heartbeat_seconds:
-                    with self._database.write() as session:
-                        standing = experiments.renew(session, self._claim, self._settings.lease_seconds)
-                    renewed = time.monotonic()
-                else:
-                    with self._database.read() as session:
-                        standing = experiments.standing(session, self._claim)
-            except DBAPIError as error:
-                # twice a second, and a store may be away all night: one line is enough
-                log.log(logging.DEBUG if blind else logging.WARNING, "cannot look at the store: %s", first_line(error))
-                blind = True
-                continue
-            blind = False
-            if standing is None:
-                self._lost = True
-                return
-            self._cancelled = standing.cancel
-            self._leave(Leaving.PAUSE if standing.pause else None if standing.in_window else Leaving.WINDOW)
-            if time.monotonic() - logged >= LOG_SECONDS:
-                self._keep_log()
-                logged = time.monotonic()
+        if self._drain.is_asked():
+            self._leave(Leaving.DRAIN)
+        if time.monotonic() - self._renewed >= self._settings.heartbeat_seconds:
+            with self._database.write() as session:
+                standing = experiments.renew(session, self._claim, self._settings.lease_seconds)
+            self._renewed = time.monotonic()
+        else:
+            with self._database.read() as session:
+                standing = experiments.standing(session, self._claim)
+        if standing is None:
+            self._lost = True
+            self._watcher.end()
+            return
+        self._cancelled = standing.cancel
+        self._leave(Leaving.PAUSE if standing.pause else None if standing.in_window else Leaving.WINDOW)
+        if time.monotonic() - self._logged >= LOG_SECONDS:
+            self._keep_log()
+            self._logged = time.monotonic()
 
     def _leave(self, why: Leaving | None) -> None:
         """Give the experiment back after the present round. A pause can be taken back in time, a drain cannot.
 
-        A stopping worker and a pause wait for the round only so long; a window that closes lets it end.
+        A stopping worker and a pause wait for the round only so long; a window that closes lets it end; without a
+        lease there is no waiting.
         """
         before = self._leaving[0] if self._leaving is not None else None
-        if before is Leaving.DRAIN or before is why:
+        if before is why or before is Leaving.BLIND or (before is Leaving.DRAIN and why is not Leaving.BLIND):
             return
         if why is None:
             self._leaving = None
         else:
-            patience = math.inf if why is Leaving.WINDOW else self._settings.grace_seconds
+            patience = {Leaving.WINDOW: math.inf, Leaving.BLIND: 0.0}.get(why, self._settings.grace_seconds)
             self._leaving = (why, time.monotonic() + patience)
 
     def _keep_log(self) -> None:

@@ -5,7 +5,6 @@ import os
 import secrets
 import socket
 import sys
-import threading
 import time
 import warnings
 from pathlib import Path
@@ -28,6 +27,7 @@ from workers.drain import Drain
 from workers.job import SLOTS_VARIABLE
 from workers.patience import patiently, write
 from workers.watchdog import Pace, Watchdog, is_alive, sweep_pulses
+from workers.watcher import Watcher
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +88,8 @@ class Presence:
         self._watchdog = Watchdog(settings, self.name)
         self._trouble = DeviceTrouble(settings, self.name)
         self._pace = Pace(time.monotonic())
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="presence", daemon=True)
+        self._seen = time.monotonic()
+        self._watcher = Watcher("presence", self._renew, min(LOOK_SECONDS, settings.heartbeat_seconds))
 
     def start(self) -> None:
         # a frozen process may hold the database just now; whoever is to take over from it must not give up
@@ -99,16 +99,16 @@ class Presence:
         write(self._database, self._bury_the_dead)
         write(self._database, self._register)
         self._watchdog.start()
-        self._thread.start()
+        self._watcher.start()
 
     def due(self) -> int:
         with self._database.read() as session:
             return experiments.due(session, self._settings.lease_seconds)
 
     def stop(self) -> None:
-        self._stop.set()
+        self._watcher.end()
         self._watchdog.stop()
-        self._thread.join(timeout=10)
+        self._watcher.stop(10)
         try:
             with self._database.write() as session:
                 workers.remove(session, self.name)
@@ -152,20 +152,14 @@ class Presence:
         return "cuda" if Path("/dev/nvidia0").exists() else "cpu"
 
     def _renew(self) -> None:
-        look = min(LOOK_SECONDS, self._settings.heartbeat_seconds)
-        seen = time.monotonic()
-        while not self._stop.wait(look):
-            try:
-                self._watchdog.settle(self._database)
-                if time.monotonic() - seen < self._settings.heartbeat_seconds:
-                    continue
-                seen = time.monotonic()
-                with self._database.write() as session:
-                    if not workers.seen(session, self.name, self.report()):
-                        self._register(session)
-                disk.Ballast(self._settings).make()
-            except (SQLAlchemyError, OSError) as error:
-                log.warning("cannot report to the store: %s", str(error).splitlines()[0])
+        self._watchdog.settle(self._database)
+        if time.monotonic() - self._seen < self._settings.heartbeat_seconds:
+            return
+        self._seen = time.monotonic()
+        with self._database.write() as session:
+            if not workers.seen(session, self.name, self.report()):
+                self._register(session)
+        disk.Ballast(self._settings).make()
 
     def _bury_the_dead(self, session: Session) -> None:
         """Workers of this machine whose process is gone: what they held can be claimed before the lease ends."""

@@ -4,11 +4,11 @@ import hashlib
 import json
 import logging
 import os
-import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from app.config import Settings
+from workers.watcher import Watcher
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +36,13 @@ class Pulse:
     def __init__(self, settings: Settings, worker: str, experiment: str, fence: int) -> None:
         self._path = pulse_folder(settings, worker) / f"{os.getpid()}-{experiment}.json"
         self._holding = Holding(os.getpid(), experiment, fence)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
+        self._written = self._holding
+        self._watcher = Watcher("pulse", self._beat, BEAT_SECONDS)
 
     def start(self) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._write()
-        self._thread.start()
+        self._watcher.start()
 
     def note(self, *, rounds: int, device_memory: tuple[int, int] | None = None) -> None:
         """After a round."""
@@ -50,24 +50,17 @@ class Pulse:
 
     def stop(self) -> None:
         """Also where it could not start."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._watcher.stop(5)
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:  # a dead process's file is removed by the watchdog
             log.debug("the pulse stays: %s", error)
 
     def _beat(self) -> None:
-        written = self._holding
-        while not self._stop.wait(BEAT_SECONDS):
-            try:
-                os.utime(self._path)  # needs no room on the disk, and counts as a beat
-                if self._holding != written:
-                    written = self._holding
-                    self._write()
-            except OSError as error:
-                log.debug("no pulse: %s", error)
+        os.utime(self._path)  # needs no room on the disk, and counts as a beat
+        if (holding := self._holding) != self._written:
+            self._write()
+            self._written = holding
 
     def _write(self) -> None:
         temporary = self._path.with_suffix(".tmp")

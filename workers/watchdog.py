@@ -12,6 +12,7 @@ from app.config import Settings
 from app.store import experiments
 from app.store.database import Database
 from workers.pulse import Holding, read_pulses
+from workers.watcher import Watcher
 
 log = logging.getLogger(__name__)
 
@@ -34,17 +35,17 @@ class Watchdog:
         self._asked: set[tuple[str, int]] = set()
         self._orphaned: list[Holding] = []
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._main = main_pulse(settings, os.getpid())
+        self._watcher = Watcher("watchdog", self._watch, settings.watchdog_seconds / TICKS)
         self._rounds: dict[Path, int] = {}
         self._counted = 0
 
     def start(self) -> None:
-        self._thread.start()
+        self._watcher.start()
 
     def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(timeout=5)
+        self._watcher.stop(5)
+        self._main.unlink(missing_ok=True)
 
     def look(self) -> None:
         """Kill what is frozen, note what the dead held."""
@@ -111,16 +112,9 @@ class Watchdog:
             self._orphaned.append(holding)
 
     def _watch(self) -> None:
-        period = self._settings.watchdog_seconds / TICKS
-        main = main_pulse(self._settings, os.getpid())
-        while not self._stop.wait(period):
-            try:
-                main.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                main.touch()
-                self.look()
-            except OSError as error:
-                log.warning("the watchdog cannot look: %s", error)
-        main.unlink(missing_ok=True)
+        self._main.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._main.touch()
+        self.look()
 
 
 def main_pulse(settings: Settings, pid: int) -> Path:

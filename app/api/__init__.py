@@ -27,7 +27,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
     413: {"model": Errors, "description": "The body is larger than 1 MB"},
     415: {"model": Errors, "description": "The body is not JSON (or, for a sweep, YAML)"},
     422: {"model": Errors, "description": "What was sent cannot be done, field by field"},
-    503: {"model": Errors, "description": "The store is busy; try again after Retry-After seconds"},
+    503: {"model": Errors, "description": "The store refuses, `value` says why; try again after Retry-After seconds"},
 }
 
 router = APIRouter(prefix="/api", responses=REFUSED)

@@ -1,33 +1,39 @@
 """Ask for what an experiment can leave behind beside its rounds, look how far it is, and download it."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Depends, Path, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.experiments import NOT_FOUND, Id
-from app.api.services import Services, Using
+from app.api.services import ONE_ID, Services, Using, json_body, posted
 from app.errors import Errors, Refusal, not_found
 from app.storage import Storage
 from app.store import artifacts, experiments
 from app.store.artifacts import ArtifactState
+from app.store.experiments import NotUnderstood
 from app.store.states import State
 from app.store.tables import Artifact
 from app.store.views import iso
 from engine import catalogue
-from engine.spec import ExperimentSpec
 
 router = APIRouter(tags=["artifacts"])
 
-ArtifactId = Annotated[str, Path(description="The artifact's ULID")]
+ArtifactId = Annotated[str, Path(description="The artifact's ULID", json_schema_extra=ONE_ID)]
 NO_ARTIFACT: dict[int | str, dict[str, Any]] = {404: {"model": Errors, "description": "There is no such artifact"}}
 
 
 class ArtifactWish(BaseModel):
     """What is wanted."""
 
-    kind: str = Field(description="features, pictures or weights")
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["features", "pictures", "weights"] = Field(description="What to make")
     parameters: dict[str, Any] = Field(default_factory=dict, description="See the README; what is left out is chosen")
+
+
+PostedWish = Annotated[ArtifactWish, Depends(posted(ArtifactWish))]
 
 
 class ArtifactView(BaseModel):
@@ -78,10 +84,11 @@ def artifact_view(row: Artifact) -> ArtifactView:
     responses={
         **NOT_FOUND,
         200: {"model": ArtifactView, "description": "It was asked for before"},
-        409: {"model": Errors, "description": "The experiment has not finished"},
+        409: {"model": Errors, "description": "The experiment has not finished, or its spec is not understood"},
     },
+    openapi_extra=json_body("ArtifactWish", "What is wanted"),
 )
-def want_artifact(use: Using, id: Id, wish: ArtifactWish, response: Response) -> ArtifactView:
+def want_artifact(use: Using, id: Id, wish: PostedWish, response: Response) -> ArtifactView:
     """A worker makes it. The same wish again gives the same artifact; one that failed is tried again."""
     with use.database.read() as session:
         experiment = experiments.get(session, id)
@@ -94,7 +101,11 @@ def want_artifact(use: Using, id: Id, wish: ArtifactWish, response: Response) ->
             field="state",
             value=experiment.state.value,
         )
-    parameters = catalogue.artifact_parameters(ExperimentSpec.parse(experiment.spec), wish.kind, wish.parameters)
+    try:
+        spec = experiments.stored_spec(experiment)
+    except NotUnderstood as error:
+        raise Refusal(409, str(error), field=error.field) from None
+    parameters = catalogue.artifact_parameters(spec, wish.kind, wish.parameters)
     with use.database.write() as session:
         row, new = artifacts.want(session, id, wish.kind, parameters)
         answer = artifact_view(row)
@@ -126,7 +137,7 @@ def get_artifact(use: Using, id: ArtifactId) -> ArtifactView:
 
 @router.get(
     "/artifacts/{id}/file",
-    response_class=Response,
+    response_class=StreamingResponse,
     responses={
         **NO_ARTIFACT,
         200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
@@ -134,25 +145,27 @@ def get_artifact(use: Using, id: ArtifactId) -> ArtifactView:
     },
 )
 def get_artifact_file(use: Using, id: ArtifactId) -> Response:
-    """The file itself, always as a download."""
+    """The file itself, always as a download, and in pieces: networks may be large."""
     row = _row(use, id)
     if row.file is None:
         raise Refusal(409, f"artifact {id} is {row.state}, so there is no file yet", field="state", value=row.state)
     try:
-        content = Storage(use.settings.storage).read(row.file)
+        blocks = Storage(use.settings.storage).blocks(row.file)
     except FileNotFoundError:
         raise Refusal(404, f"the file of artifact {id} is no longer in the storage", field="id", value=id) from None
     headers = {
         "Content-Disposition": f'attachment; filename="{artifact_view(row).name}"',
         "Content-Security-Policy": "default-src 'none'; sandbox",
         "Cache-Control": "private, max-age=31536000, immutable",
+        # known beforehand: a file that breaks off is not taken for whole
+        "Content-Length": str(row.bytes),
     }
-    return Response(content, media_type=row.media_type, headers=headers)
+    return StreamingResponse(blocks, media_type=row.media_type, headers=headers)
 
 
 def _row(use: Services, id: str) -> Artifact:
     with use.database.read() as session:
         row = artifacts.get(session, id)
-    if row is None:
-        raise not_found("artifact", id)
-    return row
+        if row is None or experiments.get(session, row.experiment) is None:
+            raise not_found("artifact", id)
+        return row

@@ -10,13 +10,14 @@ from pydantic_core import to_json
 from sqlmodel import Session
 
 from app.api.experiments import NOT_FOUND
-from app.api.services import Using
+from app.api.services import SOME_IDS, Using
 from app.comparison import figure, significance
 from app.comparison.costs import costs_to_target
 from app.comparison.curves import mean_curves, read
 from app.comparison.groups import group
 from app.errors import Refusal, not_found
 from app.store import experiments, rounds, sequence
+from app.store.sound import sound_spec
 from app.store.tables import Experiment
 from engine.records import CostToTarget
 
@@ -25,7 +26,14 @@ router = APIRouter(prefix="/compare", tags=["compare"], responses=NOT_FOUND)
 MOST = 200
 MEDIA = {"pdf": "application/pdf", "svg": "image/svg+xml", "pgf": "application/x-tex"}
 
-Ids = Annotated[str, Query(max_length=27 * MOST, description=f"Ids of 1 to {MOST} experiments, separated by commas")]
+Ids = Annotated[
+    str,
+    Query(
+        max_length=27 * MOST,
+        description=f"Ids of 1 to {MOST} experiments, separated by commas",
+        json_schema_extra=SOME_IDS,
+    ),
+]
 Moment = Annotated[
     Literal["best", "last", "each"],
     Query(description="The best round, the last tested round, or each client's own last test"),
@@ -84,7 +92,7 @@ def get_curves(
         seq = sequence.current(session)
         answer = {"experiments": read(session, _rows(session, ids), points), "seq": seq}
     # the store's values are JSON already: checking ten thousands of numbers again would only cost time
-    return Response(to_json(answer), media_type="application/json")
+    return Response(to_json(answer, inf_nan_mode="null"), media_type="application/json")
 
 
 @router.get("/clients", response_model=ClientTable)
@@ -179,7 +187,7 @@ def _clients(session: Session, rows: Sequence[Experiment], at: str) -> dict[str,
     if at == "each":
         return {
             row.id: ClientValues(
-                round=None, accuracy=rounds.latest_client_accuracy(session, row.id, row.spec["clients"])
+                round=None, accuracy=rounds.latest_client_accuracy(session, row.id, sound_spec(row.spec)["clients"])
             )
             for row in rows
         }

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response, StreamingResponse
 
-from app.api.services import Using
+from app.api.services import SOME_IDS, Using
 from app.errors import Refusal
 from app.events import TooManySubscribers
 
@@ -26,7 +26,12 @@ router = APIRouter(tags=["events"])
 async def events(
     use: Using,
     experiments: Annotated[
-        str | None, Query(max_length=27 * 500, description="Ids, separated by commas; without it: all experiments")
+        str | None,
+        Query(
+            max_length=27 * 500,
+            description="Ids, separated by commas; without it: all experiments",
+            json_schema_extra=SOME_IDS,
+        ),
     ] = None,
     after: Annotated[int | None, Query(ge=0, le=2**63 - 1, description="Send what came after this number")] = None,
     last_event_id: Annotated[

@@ -4,20 +4,20 @@ import logging
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
 from app.api.once import find_answer, once
 from app.api.plans import SubmittedPlan
-from app.api.services import SPEC_BODY, PostedSpec, Services, Using, check_spec
+from app.api.services import ID, ONE_ID, SPEC_BODY, PostedSpec, Services, Using, check_spec, json_body, posted
 from app.errors import Errors, Refusal, not_found
 from app.store import experiments, idempotency, listing, logs, sequence, steering
 from app.store.experiments import NotNow
 from app.store.listing import Filter, Sort
-from app.store.plan import MOST_PRIORITY, Plan, Window
+from app.store.plan import MOST_PRIORITY, Moment, Plan, Window
 from app.store.states import State
 from app.store.tables import Experiment
 from app.store.views import ExperimentView, LogLineView, experiment_view, log_line_view
@@ -26,7 +26,7 @@ from engine.spec import ExperimentSpec
 log = logging.getLogger(__name__)
 router = APIRouter(tags=["experiments"])
 
-Id = Annotated[str, Path(description="The experiment's ULID")]
+Id = Annotated[str, Path(description="The experiment's ULID", json_schema_extra=ONE_ID)]
 NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Errors, "description": "There is no such experiment"}}
 
 NOT_ALLOWED: dict[int | str, dict[str, Any]] = {
@@ -113,7 +113,7 @@ def list_experiments(
     order: Literal["down", "up"] = "down",
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     offset: Annotated[int, Query(ge=0, le=10_000_000, description="Leave out so many")] = 0,
-    before: Annotated[str | None, Query(max_length=26, description="Only experiments older than this id")] = None,
+    before: Annotated[str | None, Query(pattern=f"^{ID}$", description="Only experiments older than this id")] = None,
 ) -> ExperimentPage:
     """A page of experiments, newest first unless sorted otherwise."""
     wanted = Filter(state, algorithm, dataset, tag, search, before)
@@ -147,7 +147,7 @@ def _steer(
                 raise not_found("experiment", id)
             answer = _view(session, row)
     except NotNow as error:
-        raise Refusal(409, str(error), field="state", value=error.state.value) from None
+        raise Refusal(409, str(error), field=error.field, value=error.state.value) from None
     use.events.ring()
     if hint:
         use.queue.hint()
@@ -178,7 +178,7 @@ class QueueChange(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     priority: int = Field(0, ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Higher ones are taken first")
-    start_after: AwareDatetime | None = Field(None, description="Not before this moment; ISO 8601 with a zone")
+    start_after: Moment | None = Field(None, description="Not before this moment; ISO 8601 with a zone")
     window: Window | None = Field(None, description="Part of every day in which it may run")
 
     def columns(self) -> dict[str, Any]:
@@ -188,8 +188,12 @@ class QueueChange(BaseModel):
         return {name: value for name, value in all_columns.items() if name in given}
 
 
-@router.patch("/experiments/{id}/queue", responses=NOT_ALLOWED)
-def change_queue(use: Using, id: Id, change: QueueChange) -> ExperimentView:
+QUEUE_BODY = json_body("QueueChange", "The fields to change")
+PostedQueueChange = Annotated[QueueChange, Depends(posted(QueueChange))]
+
+
+@router.patch("/experiments/{id}/queue", responses=NOT_ALLOWED, openapi_extra=QUEUE_BODY)
+def change_queue(use: Using, id: Id, change: PostedQueueChange) -> ExperimentView:
     """Another priority, first moment or window, for one that waits, is paused or runs."""
     return _steer(use, id, lambda session: steering.change_plan(session, id, change.columns()), hint=True)
 

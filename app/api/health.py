@@ -1,11 +1,14 @@
 """Is the process there, and can it do its work?"""
 
+from typing import Any
+
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.api.services import Using
 from app.errors import Errors
 from app.store import experiments, workers
+from app.store.trouble import Trouble
 
 router = APIRouter(tags=["health"])
 
@@ -30,9 +33,15 @@ async def healthz() -> Health:
     return Health()
 
 
-@router.get("/readyz", responses={503: {"model": Errors, "description": "The store is out of reach"}})
+NOT_READY: dict[int | str, dict[str, Any]] = {
+    503: {"model": Errors, "description": f"The store refuses; `value` says why: {', '.join(Trouble)}"}
+}
+
+
+@router.get("/readyz", responses=NOT_READY)
 def readyz(use: Using) -> Readiness:
     """Answers when requests can be served. Workers and broker may be missing: experiments then wait."""
+    use.database.try_writing()
     with use.database.read() as session:
         slots = workers.live_slots(session, use.settings.silent_seconds)
         return Readiness(slots=slots, due=experiments.due(session))

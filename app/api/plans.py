@@ -3,19 +3,21 @@
 from typing import Annotated
 
 from fastapi import Depends, Query
-from pydantic import AwareDatetime, ValidationError
+from pydantic import ValidationError
 
 from app.errors import Refusal
-from app.store.plan import MOST_PRIORITY, Plan, StopRule, Window
+from app.store.plan import MOST_PRIORITY, TIME, Moment, Plan, StopRule, Window
+
+SPAN = {"pattern": rf"^\s*{TIME}\s*-\s*{TIME}\s*$"}
+"""How a window is written, for OpenAPI; the window says itself what is wrong with it."""
 
 
 def submitted_plan(
     priority: Annotated[int, Query(ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Higher ones are taken first")] = 0,
-    start_after: Annotated[
-        AwareDatetime | None, Query(description="Not before this moment; ISO 8601 with a zone")
-    ] = None,
+    start_after: Annotated[Moment | None, Query(description="Not before this moment; ISO 8601 with a zone")] = None,
     window: Annotated[
-        str | None, Query(max_length=20, description="Part of every day in which it may run: 22:00-08:00")
+        str | None,
+        Query(max_length=20, description="Part of every day in which it may run: 22:00-08:00", json_schema_extra=SPAN),
     ] = None,
     zone: Annotated[
         str, Query(max_length=64, description="Time zone of the window, as in Europe/Berlin or +02:00")

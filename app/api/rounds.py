@@ -1,6 +1,5 @@
 """Read the rounds: of one experiment, of several as columns, as CSV."""
 
-import json
 import re
 from typing import Annotated, Any
 
@@ -9,10 +8,11 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field
 
 from app.api.experiments import NOT_FOUND, Id
-from app.api.services import Using
+from app.api.services import SOME_IDS, Using
 from app.errors import Refusal, not_found
 from app.store import experiments, rounds, sequence
 from app.store.table_files import csv_lines
+from app.store.views import json_text
 from engine.records import RoundRecord
 
 router = APIRouter(tags=["rounds"])
@@ -71,7 +71,13 @@ def get_rounds_csv(use: Using, id: Id) -> Response:
 def get_columns(
     use: Using,
     experiments_: Annotated[
-        str, Query(alias="experiments", max_length=27 * COMPARE_LIMIT, description="Ids, separated by commas")
+        str,
+        Query(
+            alias="experiments",
+            max_length=27 * COMPARE_LIMIT,
+            description="Ids, separated by commas",
+            json_schema_extra=SOME_IDS,
+        ),
     ],
     fields: Annotated[
         str, Query(max_length=500, description="Fields of a round, separated by commas; client_accuracy is large")
@@ -86,8 +92,8 @@ def get_columns(
     names = [part for part in fields.split(",") if part]
     with use.database.read() as session:
         seq = sequence.current(session)
-        missing = [key for key in ids if key not in experiments.existing(session, ids)]
-        if missing:
+        there = experiments.existing(session, ids)
+        if missing := [key for key in ids if key not in there]:
             raise not_found("experiment", missing[0])
         try:
             columns = rounds.columns(session, ids, names)
@@ -98,5 +104,4 @@ def get_columns(
 
 def _json(content: dict[str, Any]) -> Response:
     """The store's values are JSON already; validating thousands of rows again would only cost time."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Response(text, media_type="application/json")
+    return Response(json_text(content), media_type="application/json")

@@ -1,22 +1,31 @@
 """What routes need from the application, as dependencies."""
 
+import json
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
+from pydantic import BaseModel, ValidationError
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
 
 from app.config import Settings
 from app.events import Events
 from app.queue import Queue
+from app.rehearsals import Rehearsals
 from app.storage import Storage, find_weights
 from app.store import experiments, workers
 from app.store.database import Database
 from engine import catalogue
-from engine.spec import ExperimentSpec
+from engine.spec import ExperimentSpec, SpecError, explained, refuse_mistaken
 
+ID = "[0-9A-HJKMNP-TV-Z]{26}"
+ONE_ID, SOME_IDS = {"pattern": f"^{ID}$"}, {"pattern": f"^{ID}(,{ID})*$"}
+"""How ids are written, for OpenAPI; any other text names nothing, which is a 404."""
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
 log = logging.getLogger(__name__)
 
 
@@ -28,6 +37,7 @@ class Services:
     database: Database
     queue: Queue
     events: Events
+    rehearsals: Rehearsals
 
     def hint_slots(self) -> None:
         """Several experiments may be due: one hint for each slot that can take one, so that none waits for the next.
@@ -49,9 +59,36 @@ def services(request: Request) -> Services:
     return found
 
 
+# Bodies are parsed by hand, so that every problem comes with the field's path and a sentence, and in a thread, because
+# a large one takes long enough to hold up everybody else.
+
+
+async def posted_json(request: Request) -> Any:
+    """The body's values; None where there is no body."""
+    body = await request.body()
+    return await run_in_threadpool(json.loads, body) if body else None
+
+
 async def posted_spec(request: Request) -> ExperimentSpec:
-    """The body as a spec. Parsed by hand, so that every problem comes with the field's path and a sentence."""
-    return ExperimentSpec.parse(await request.json() if await request.body() else None)
+    """The body as a spec."""
+    return await run_in_threadpool(partial(ExperimentSpec.parse, strict=True), await posted_json(request))
+
+
+def posted(model: type[AnyModel]) -> Callable[[Request], Awaitable[AnyModel]]:
+    """A dependency: the body as this model."""
+
+    def parse(data: Any) -> AnyModel:
+        try:
+            found = model.model_validate(data)
+        except ValidationError as error:
+            raise SpecError(explained(error.errors(include_url=False), "the request")) from None
+        refuse_mistaken(data, found.model_dump(mode="json", by_alias=True))
+        return found
+
+    async def read(request: Request) -> AnyModel:
+        return await run_in_threadpool(parse, await posted_json(request))
+
+    return read
 
 
 def weights_of(use: Services) -> catalogue.Weights:
@@ -67,11 +104,11 @@ def check_spec(use: Services, spec: ExperimentSpec) -> None:
 Using = Annotated[Services, Depends(services)]
 PostedSpec = Annotated[ExperimentSpec, Depends(posted_spec)]
 
-SPEC_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": "The spec itself",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ExperimentSpec"}}},
-    }
-}
-"""What OpenAPI shows for a route that takes PostedSpec; app.main adds the schema it names."""
+
+def json_body(model: str, description: str) -> dict[str, Any]:
+    """What OpenAPI shows for a route that parses its body by hand; app.main adds the schema it names."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}}}
+    return {"requestBody": {"required": True, "description": description, "content": content}}
+
+
+SPEC_BODY = json_body("ExperimentSpec", "The spec itself")

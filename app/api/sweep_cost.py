@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, Field
 
-from app.api.services import Services
-from app.store import timings
-from app.store.estimates import Measurements
+from app.errors import Refusal
+from app.rehearsals import Rehearsals
+from app.store.pace import Pace, Timing, Traffic
 from app.store.plan import Window
-from engine import catalogue
 from engine.spec import ExperimentSpec
 
 REHEARSAL_SECONDS = 5.0
-"""A dry run stops rehearsing after so long; what it found is remembered, so the next one gets further."""
+"""So long after its first rehearsal a dry run begins no other; all are remembered, so the next one gets further."""
 
 
 class CostView(BaseModel):
@@ -34,32 +33,43 @@ class CostView(BaseModel):
 
 
 @dataclass(frozen=True)
-class RoundPrice:
-    """What a round was found to cost in a rehearsal."""
+class Price:
+    """What a rehearsal found."""
 
-    seconds: float
-    bytes: int
+    timing: Timing
+    traffic: Traffic
 
 
-def rehearsed_prices(
-    use: Services, specs: Sequence[ExperimentSpec], measured: Measurements
-) -> Mapping[str, RoundPrice]:
-    """A round of each kind of experiment that the store knows nothing about, as far as the time reaches."""
+def unknown_kinds(specs: Sequence[ExperimentSpec], known: Pace) -> dict[str, ExperimentSpec]:
+    """One of each kind of experiment whose time the store does not know."""
     kinds: dict[str, ExperimentSpec] = {}
     for spec in specs:
-        if measured.seconds(spec.canonical()) is None:
+        if known.known(spec.canonical()) is None:
             kinds.setdefault(_kind(spec), spec)
-    deadline = time.monotonic() + REHEARSAL_SECONDS
-    found = {}
+    return kinds
+
+
+async def rehearsed_prices(
+    rehearsals: Rehearsals, client: str, kinds: Mapping[str, ExperimentSpec], known: Pace
+) -> dict[str, Price]:
+    """As far as the time and the line of those who wait allow; the rest stays unknown."""
+    deadline = math.inf
+    found: dict[str, Price] = {}
     for kind, spec in kinds.items():
         if time.monotonic() > deadline:
             break
-        estimate = catalogue.estimate(spec, use.settings.data_root)
-        if estimate is None:
+        try:
+            answer = await rehearsals.estimate(spec, client)
+        except Refusal:
+            break
+        deadline = min(deadline, time.monotonic() + REHEARSAL_SECONDS)  # the first may have waited for the process
+        if answer.estimate is None:
             continue
-        with use.database.read() as session:
-            timing = timings.seconds_per_round(session, spec.canonical(), estimate.round.client_flops)
-        found[kind] = RoundPrice(timing.seconds, estimate.round.bytes_up + estimate.round.bytes_down)
+        one, opening = answer.estimate.round, answer.estimate.opening
+        found[kind] = Price(
+            known.rated(spec.canonical(), one.client_flops, opening.client_flops),
+            Traffic(one.bytes_up + one.bytes_down, opening.bytes_up + opening.bytes_down),
+        )
     return found
 
 
@@ -70,8 +80,8 @@ def _kind(spec: ExperimentSpec) -> str:
 
 def cost_of(
     specs: Sequence[ExperimentSpec],
-    measured: Measurements,
-    prices: Mapping[str, RoundPrice],
+    known: Pace,
+    prices: Mapping[str, Price],
     slots: int,
     window: Window | None,
 ) -> CostView:
@@ -80,17 +90,18 @@ def cost_of(
     for spec in specs:
         plain = spec.canonical()
         price = prices.get(_kind(spec)) if prices else None
-        if (found := measured.seconds(plain)) is not None:
-            times.append(found[0] * spec.rounds)
-            scaled += not found[1]
+        timing, traffic = known.known(plain), known.traffic(plain)
+        if timing is not None:
+            scaled += timing.basis == "scaled"
         elif price is not None:
-            times.append(price.seconds * spec.rounds)
+            timing = price.timing
             rehearsed += 1
-        payload = measured.bytes(plain)
-        if payload is None and price is not None:
-            payload = price.bytes
-        if payload is not None:
-            payloads.append(payload * spec.rounds)
+        if timing is not None:
+            times.append(timing.whole(spec.rounds))
+        if traffic is None and price is not None:
+            traffic = price.traffic
+        if traffic is not None:
+            payloads.append(traffic.opening + traffic.a_round * spec.rounds)
     seconds = max(sum(times) / max(1, slots), max(times)) if times else None
     days = None if seconds is None or window is None else max(1, math.ceil(seconds / (60 * window.length)))
     unknown = len(specs) - len(times)

@@ -2,37 +2,43 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
 from app import webhooks
-from app.api.experiments import QueueChange
+from app.api.experiments import QUEUE_BODY, PostedQueueChange
 from app.api.once import find_answer, once
-from app.api.services import Services, Using, weights_of
-from app.api.sweep_cost import CostView, cost_of, rehearsed_prices
+from app.api.plans import SPAN
+from app.api.services import ID, ONE_ID, Services, Using, posted_json, weights_of
+from app.api.sweep_cost import CostView, cost_of, rehearsed_prices, unknown_kinds
 from app.comparison.costs import costs_to_target
 from app.errors import Errors, Refusal, not_found
+from app.rehearsals import client_of, unless_gone
 from app.security import YAML_TYPES
-from app.store import estimates, experiments, idempotency, sequence, steering, sweeps, workers
-from app.store.plan import MOST_PRIORITY
+from app.store import experiments, idempotency, pace, sequence, steering, sweeps, workers
+from app.store.experiments import NotUnderstood
+from app.store.pace import Pace
+from app.store.plan import MOST_PRIORITY, Moment
 from app.store.states import State
 from app.store.sweep_views import SweepSummary, SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
 from app.store.tables import Sweep
 from app.sweep_table import FORMATS, make_table
-from app.sweeps import MOST_EXPERIMENTS, Point, SweepPlan, SweepSpec, label, make_plan, read_yaml
+from app.sweeps import MOST_EXPERIMENTS, Point, SweepPlan, SweepSpec, label, make_plan
+from engine.spec import ExperimentSpec, read_document
 
 router = APIRouter(tags=["sweeps"])
 
 MOST_WAITING = 100
 """Sweeps that have not ended."""
 
-Id = Annotated[str, Path(description="The sweep's ULID")]
+Id = Annotated[str, Path(description="The sweep's ULID", json_schema_extra=ONE_ID)]
 NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Errors, "description": "There is no such sweep"}}
 
 SWEEP_BODY: dict[str, Any] = {
@@ -92,8 +98,10 @@ async def posted_sweep(
     priority: Annotated[
         int | None, Query(ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Instead of the document's")
     ] = None,
-    start_after: Annotated[AwareDatetime | None, Query(description="Instead of the document's")] = None,
-    window: Annotated[str | None, Query(max_length=20, description="Instead of the document's: 22:00-08:00")] = None,
+    start_after: Annotated[Moment | None, Query(description="Instead of the document's")] = None,
+    window: Annotated[
+        str | None, Query(max_length=20, description="Instead of the document's: 22:00-08:00", json_schema_extra=SPAN)
+    ] = None,
     zone: Annotated[
         str | None, Query(max_length=64, description="Time zone of a window that names none, as in Europe/Berlin")
     ] = None,
@@ -106,15 +114,15 @@ async def posted_sweep(
             text = body.decode("utf-8")
         except UnicodeDecodeError:
             raise Refusal(422, "the document must be UTF-8 text") from None
-        data = await run_in_threadpool(read_yaml, text)
+        data = await run_in_threadpool(read_document, text)
     else:
-        data = await request.json() if body else None
+        data = await posted_json(request)
     if isinstance(data, dict):
         given = {"priority": priority, "start_after": start_after and start_after.isoformat(), "window": window}
         data |= {name: value for name, value in given.items() if value is not None}
         if zone is not None and "window" in data:
             data["window"] = _in_zone(data["window"], zone)
-    return await run_in_threadpool(SweepSpec.parse, data)
+    return await run_in_threadpool(partial(SweepSpec.parse, strict=kind not in YAML_TYPES), data)
 
 
 def _in_zone(window: Any, zone: str) -> Any:
@@ -132,6 +140,7 @@ PostedSweep = Annotated[SweepSpec, Depends(posted_sweep)]
 
 @router.post("/sweeps/check", openapi_extra=SWEEP_BODY)
 async def check(
+    request: Request,
     use: Using,
     sweep: PostedSweep,
     rehearse: Annotated[
@@ -139,10 +148,17 @@ async def check(
     ] = False,
 ) -> SweepCheck:
     """How many experiments, what is wrong or not applicable, what exists already, and what the rest will cost."""
-    return await run_in_threadpool(_check, use, sweep, rehearse)
+    found, fresh, measured = await run_in_threadpool(_check, use, sweep)
+    if not rehearse or not found.ok:
+        return found
+    kinds = await run_in_threadpool(unknown_kinds, fresh, measured)
+    prices = await unless_gone(request, rehearsed_prices(use.rehearsals, client_of(request), kinds, measured))
+    cost = await run_in_threadpool(cost_of, fresh, measured, prices, found.cost.slots, sweep.window)
+    return found.model_copy(update={"cost": cost})
 
 
-def _check(use: Services, sweep: SweepSpec, rehearse: bool) -> SweepCheck:
+def _check(use: Services, sweep: SweepSpec) -> tuple[SweepCheck, list[ExperimentSpec], Pace]:
+    """Without a rehearsal; and what is to be run, with what is known of its time."""
     plan = make_plan(sweep, use.settings.data_root, weights_of(use))
     refused = [
         RefusedView(
@@ -163,10 +179,9 @@ def _check(use: Services, sweep: SweepSpec, rehearse: bool) -> SweepCheck:
     with use.database.read() as session:
         known = sweeps.reusable(session, [p.fingerprint for p in runnable], sweep.queue_plan) if sweep.reuse else {}
         fresh = [point.spec for point in runnable if point.fingerprint not in known]
-        measured = estimates.measure(session, {s.algorithm.name for s in fresh}, {s.dataset.name for s in fresh})
+        measured = pace.read(session, {(spec.algorithm.name, spec.dataset.name) for spec in fresh})
         slots = workers.live_slots(session, use.settings.silent_seconds)
-    prices = rehearsed_prices(use, fresh, measured) if rehearse and not refused else {}
-    return SweepCheck(
+    found = SweepCheck(
         ok=not refused,
         cells=len(plan.cells),
         experiments=plan.experiments,
@@ -178,8 +193,9 @@ def _check(use: Services, sweep: SweepSpec, rehearse: bool) -> SweepCheck:
             NotApplicableView(cell=cell, reason=reason or "", experiments=count)
             for (cell, reason), count in reasons.items()
         ],
-        cost=cost_of(fresh, measured, prices, slots, sweep.window),
+        cost=cost_of(fresh, measured, {}, slots, sweep.window),
     )
+    return found, fresh, measured
 
 
 @router.post(
@@ -234,8 +250,7 @@ def _submit(use: Services, sweep: SweepSpec, key: str | None, digest: str) -> tu
             )
         row = _store(session, plan, runs)
         if key is not None:
-            first = sweeps.slots(session, row)[0].experiment.id
-            idempotency.keep(session, key, digest, first, {"sweep": row.id})
+            idempotency.keep(session, key, digest, sweeps.first(session, row), {"sweep": row.id})
         return {"sweep": row.id}
 
     answer, replayed = once(use, key, digest, store)
@@ -277,7 +292,7 @@ def _found(session: Session, sweep: str) -> Sweep:
 def list_sweeps(
     use: Using,
     limit: Annotated[int, Query(ge=1, le=100)] = 50,
-    before: Annotated[str | None, Query(max_length=26, description="Only sweeps older than this id")] = None,
+    before: Annotated[str | None, Query(pattern=f"^{ID}$", description="Only sweeps older than this id")] = None,
 ) -> SweepPage:
     """A page of sweeps, newest first."""
     with use.database.read() as session:
@@ -333,8 +348,8 @@ def resume(use: Using, id: Id) -> SweepView:
     return answer
 
 
-@router.patch("/sweeps/{id}/queue", responses=NOT_FOUND)
-def change_queue(use: Using, id: Id, change: QueueChange) -> SweepView:
+@router.patch("/sweeps/{id}/queue", responses=NOT_FOUND, openapi_extra=QUEUE_BODY)
+def change_queue(use: Using, id: Id, change: PostedQueueChange) -> SweepView:
     """Another priority, first moment or window for all its experiments that have not ended; reused ones keep theirs."""
     columns = change.columns()
 
@@ -346,7 +361,10 @@ def change_queue(use: Using, id: Id, change: QueueChange) -> SweepView:
     return answer
 
 
-@router.post("/sweeps/{id}/retry", responses=NOT_FOUND)
+@router.post(
+    "/sweeps/{id}/retry",
+    responses={**NOT_FOUND, 409: {"model": Errors, "description": "This version does not understand one of its specs"}},
+)
 def retry(
     use: Using,
     id: Id,
@@ -371,8 +389,11 @@ def _deleted_runs(use: Services, id: str) -> list[NewRun]:
 
 
 def _steer(use: Services, id: str, change: Callable[[Session, Sweep], object]) -> SweepView:
-    with use.database.write() as session:
-        change(session, _found(session, id))
+    try:
+        with use.database.write() as session:
+            change(session, _found(session, id))
+    except NotUnderstood as error:
+        raise Refusal(409, str(error), field=error.field) from None
     use.events.ring()
     return _view(use, id)
 

@@ -13,7 +13,7 @@ from app.store import rounds
 from app.store.tables import Experiment
 
 NAMES = ("round", "accuracy", "loss", "bytes", "flops", "seconds", "flops_each")
-"""Costs are sums from round 0 on; flops_each is the FLOPs of one participant, without the opening."""
+"""Costs are sums from round 0 on; flops_each is the FLOPs of one participant."""
 AXES = ("round", "bytes", "flops", "seconds")
 
 Curve = dict[str, list[Any]]
@@ -37,8 +37,8 @@ def read(session: Session, rows: Sequence[Experiment], points: int | None = None
 
 def _summed(columns: Mapping[str, Sequence[Any]]) -> Curve:
     each = (
-        flops / count if number and count else 0.0
-        for number, flops, count in zip(columns["round"], columns["client_flops"], columns["participants"], strict=True)
+        flops / count if count else 0.0
+        for flops, count in zip(columns["client_flops"], columns["participants"], strict=True)
     )
     return {
         "round": list(columns["round"]),

@@ -80,10 +80,23 @@ def _label(groups: list[Group]) -> None:
     while paths and (kinds(chosen[-1]) if chosen else 1) < len(groups):
         chosen.append(max(paths, key=kinds))
         paths.remove(chosen[-1])
+    told = [path for path in texts if path in chosen]
+    names = {path: field_title(path) for path in told}
+    twice = {path for path in told if list(names.values()).count(names[path]) > 1}
+    names |= {path: path.replace(".", " ").replace("_", " ") for path in twice}
     for place, item in enumerate(groups):
         item.variant = place
-        details = [f"{path.split('.')[-1]} {texts[path][place]}" for path in texts if path in chosen]
-        item.label = " · ".join([method_title(item.method), *details])
+        item.label = " · ".join([method_title(item.method), *(f"{names[path]} {texts[path][place]}" for path in told)])
+
+
+TITLES = {"algorithm": "method", "dataset": "data set"}
+
+
+def field_title(path: str) -> str:
+    """A field of a spec in a label or a table's head, as the pages write it: the name of a part names the part."""
+    *parts, last = path.split(".")
+    word = parts[-1] if parts and last == "name" else last
+    return TITLES.get(word, word.replace("_", " "))
 
 
 def shown(value: Any) -> str:

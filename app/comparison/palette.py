@@ -8,6 +8,8 @@ from typing import Any
 
 PALETTE = Path(__file__).resolve().parents[2] / "static" / "palette.json"
 
+LONG, DOT = (20, 4), (1, 4)
+
 
 @dataclass(frozen=True)
 class Style:
@@ -29,12 +31,23 @@ def method_title(method: str) -> str:
     return method if known is None else str(known["title"])
 
 
+def _place(method: str, dashes: int) -> dict[str, Any]:
+    """Where a method stands that is not listed: its name decides, by the same hash as in static/js/colours.js."""
+    number = 2166136261
+    for letter in method:
+        number = (number ^ ord(letter)) * 16777619 % 2**32
+    return {"family": "homogeneous", "tone": number % 4, "dash": number % dashes}
+
+
 def method_style(method: str, variant: int = 0) -> Style:
-    """`variant` counts groups of one method with other settings: they keep its colour and change the dash."""
+    """`variant` counts groups of one method with other settings: they keep its colour and change the dash.
+
+    After one turn through all dashes a dot is added to each, after two turns two, as static/js/colours.js does.
+    """
     table = palette()
-    place = table["methods"].get(method, {"family": "homogeneous", "tone": 0, "dash": 0})
     dashes = table["dashes"]
-    return Style(
-        table["families"][place["family"]]["light"][place["tone"]],
-        tuple(dashes[(place["dash"] + variant) % len(dashes)]),
-    )
+    place = table["methods"].get(method) or _place(method, len(dashes))
+    turns, dash = variant // len(dashes), dashes[(place["dash"] + variant) % len(dashes)]
+    if turns:
+        dash = [*(dash or LONG), *DOT * turns]
+    return Style(table["families"][place["family"]]["light"][place["tone"]], tuple(dash))

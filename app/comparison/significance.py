@@ -9,6 +9,7 @@ from statistics import fmean, median, stdev
 from pydantic import BaseModel, Field
 
 from app.comparison.groups import Group
+from app.store.sound import sound_spec
 
 DIGITS = 12
 """Differences closer than this are ties: 0.3 - 0.2 and 0.2 - 0.1 are the same tenth."""
@@ -80,7 +81,7 @@ def sample(group: Group, clients: Mapping[str, Clients], accuracy: Mapping[str, 
                 units.setdefault((row.partition_fingerprint, client), []).append(value)
         level = accuracy.get(row.id)
         if level is not None:
-            seeds.setdefault(row.spec["seed"], []).append(level)
+            seeds.setdefault(sound_spec(row.spec)["seed"], []).append(level)
     return Sample(
         group.label, {key: fmean(found) for key, found in units.items()}, {key: fmean(v) for key, v in seeds.items()}
     )

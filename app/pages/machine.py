@@ -22,7 +22,7 @@ _SECRET = re.compile(r"token|secret|password|key", re.IGNORECASE)
 
 @router.get("/datasets")
 def datasets_page(request: Request) -> Response:
-    known = catalogue.catalogue(settings_of(request).data_root)["datasets"]
+    known = catalogue.datasets_here(settings_of(request).data_root)
     rows = [{**entry, "command": _command(entry["missing"])} for entry in known]
     return render(request, "datasets.html", "datasets", datasets=rows, data={"seq": _seq(request)})
 
@@ -73,7 +73,7 @@ def shown_settings(settings: Settings) -> list[dict[str, Any]]:
         if variable in os.environ:
             source = "environment"
         elif name in settings.model_fields_set and value != field.get_default():
-            source = "set at the start"
+            source = "command line"
         else:
             source = "default"
         rows.append(

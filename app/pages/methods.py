@@ -1,5 +1,6 @@
 """The methods: what each does, costs and reaches, made from its own file, the published numbers and the store."""
 
+import difflib
 import re
 from itertools import zip_longest
 from typing import Any
@@ -11,6 +12,7 @@ from app.pages.equations import Run, typeset
 from app.pages.rendering import database_of, error_page, render, settings_of
 from app.pages.words import dataset_text, partition_text
 from app.store import experiments, sequence
+from app.store.sound import sound_spec
 from app.store.tables import Experiment
 from app.studies import costs, published
 from engine import catalogue
@@ -51,7 +53,7 @@ def methods_page(request: Request) -> Response:
         groups=groups,
         tried=tried,
         reference=costs.REFERENCE_WORDS,
-        data={"seq": seq, "costs": {entry["id"]: costs.written()[entry["id"]] for entry in known}},
+        data={"seq": seq, "costs": {entry["id"]: costs.of(entry["id"]) for entry in known}},
     )
 
 
@@ -59,12 +61,16 @@ def methods_page(request: Request) -> Response:
 def method_page(request: Request, name: str) -> Response:
     known = {entry["id"]: entry for entry in _catalogue(request)["algorithms"]}
     if name not in known:
-        message = f"There is no method “{name}”. The methods are {', '.join(known)}."
+        close = difflib.get_close_matches(name.lower(), known, 3)
+        rest = f"Did you mean {' or '.join(close)}?" if close else f"The methods are {', '.join(known)}."
+        message = f"There is no method “{name}”. {rest}"
         return error_page(request, 404, message)
     method, head = known[name], catalogue.method_header(name)
     with database_of(request).read() as session:
         seq = sequence.current(session)
-        measured = [_measured(row) for row in experiments.best_by_dataset(session, name)]
+        measured = [
+            _measured(row) for row in experiments.best_by_dataset(session, name) if row.best_accuracy is not None
+        ]
     equations = [
         {"label": line.label, "runs": typeset(line.text), "remark": typeset(line.remark)} for line in head.equations
     ]
@@ -85,7 +91,7 @@ def method_page(request: Request, name: str) -> Response:
         papers=published.papers(),
         measured=measured,
         reference=costs.REFERENCE_WORDS,
-        data={"seq": seq, "costs": {name: costs.written()[name]}},
+        data={"seq": seq, "costs": {name: costs.of(name)}},
     )
 
 
@@ -161,7 +167,7 @@ def _published(name: str) -> list[dict[str, Any]]:
 
 
 def _measured(row: Experiment) -> dict[str, Any]:
-    spec = row.spec
+    spec = sound_spec(row.spec)
     return {
         "id": row.id,
         "name": row.name or f"seed {spec['seed']}",

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from app.config import Settings
 from app.pages.rendering import database_of, render, settings_of
-from app.store import overview, rounds, sequence, sweeps, workers
+from app.store import overview, pace, rounds, sequence, sweeps, workers
 from app.store.clock import read_clock
 from app.store.sweep_views import summaries
 from app.store.tables import Experiment, Worker
@@ -36,7 +36,9 @@ def _data(request: Request) -> dict[str, Any]:
         seq = sequence.current(session)
         found = overview.overview(session)
         newest, _ = sweeps.page(session, limit=SWEEPS_SHOWN)
-        pace = overview.pace(session)
+        known = pace.read(session, rows=[*found.running, *found.queued])
+        shown = [*found.running, *found.queued]
+        timings = [(row, known.of(row) or known.alike(row.algorithm, row.dataset)) for row in shown]
         running = [row.id for row in found.running]
         return {
             "seq": seq,
@@ -49,8 +51,9 @@ def _data(request: Request) -> dict[str, Any]:
             "finished_today": found.finished_today,
             "failed_today": found.failed_today,
             "curves": rounds.columns(session, running, ("accuracy", "seconds")) if running else {},
-            "expected": {row.id: pace.of(row) for row in (*found.running, *found.queued)},
-            "later_seconds": pace.of_all(found.later),
+            "expected": {row.id: timing and timing.a_round for row, timing in timings},
+            "once": {row.id: timing and pace.once(row, timing) for row, timing in timings},
+            "later_seconds": overview.later_seconds(found.later, known),
             "now": 1000 * read_clock(session),
             "workers": worker_views(session, settings),
             "slots": workers.live_slots(session, settings.silent_seconds),
@@ -60,7 +63,7 @@ def _data(request: Request) -> dict[str, Any]:
 def _brief(row: Experiment) -> dict[str, Any]:
     """An experiment without what the page does not show: the traceback and most of the spec."""
     view = experiment_view(row).model_dump(mode="json")
-    spec = {key: row.spec[key] for key in ("algorithm", "dataset", "partition", "models", "clients", "seed")}
+    spec = {key: view["spec"][key] for key in ("algorithm", "dataset", "partition", "models", "clients", "seed")}
     error = None if row.error_reason is None else {"reason": row.error_reason, "detail": None}
     return view | {"spec": spec | {"algorithm": {"name": row.algorithm}}, "error": error}
 

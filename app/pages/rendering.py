@@ -22,7 +22,7 @@ _SCRIPT = re.compile(r'<script type="module" src="([^"]+)"')
 TITLES = {
     404: "Nothing here",
     422: "This address cannot be shown",
-    503: "Busy for a moment",
+    503: "Not possible just now",
 }
 
 
@@ -36,10 +36,13 @@ def _environment() -> Environment:
     )
     # a spec is shown in its own order of fields, so the keys must not be sorted on the way to the browser
     environment.policies["json.dumps_kwargs"] = {}
-    environment.policies["json.dumps_function"] = lambda value: to_json(
-        value
-    ).decode()  # a seventh of the time of json.dumps
+    environment.policies["json.dumps_function"] = _page_json
     return environment
+
+
+def _page_json(value: Any) -> str:
+    """In a seventh of the time of json.dumps; a number that is none becomes null."""
+    return to_json(value, inf_nan_mode="null").decode()
 
 
 templates = Jinja2Templates(env=_environment())
@@ -71,7 +74,10 @@ def _preloads(template: str) -> str:
     return ", ".join(f"<{name}>; rel=modulepreload{'; as=json' if name.endswith('.json') else ''}" for name in found)
 
 
-def error_page(request: Request, status: int, message: str) -> HTMLResponse:
-    """What happened and what to do, as a page."""
-    context = {"page": "", "status": status, "title": TITLES.get(status, "Something went wrong"), "message": message}
+def error_page(
+    request: Request, status: int, message: str, *, title: str = "", deleted: str | None = None
+) -> HTMLResponse:
+    """What happened and what to do, as a page; `deleted` is an experiment that it offers to restore."""
+    title = title or TITLES.get(status, "Something went wrong")
+    context = {"page": "", "status": status, "title": title, "message": message, "deleted": deleted}
     return templates.TemplateResponse(request, "error.html", context, status_code=status)

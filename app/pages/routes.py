@@ -10,13 +10,13 @@ from app.comparison import curves
 from app.comparison.palette import method_title
 from app.pages.rendering import database_of, error_page, render, settings_of
 from app.pages.words import dataset_text, partition_text
-from app.store import experiments, listing, rounds, sequence, sweeps
+from app.store import experiments, listing, rounds, sequence, steering, sweeps
 from app.store.listing import Filter, Sort
 from app.store.states import State
 from app.store.tables import Experiment
 from app.store.views import experiment_view
 from engine import catalogue
-from engine.spec import ExperimentSpec
+from engine.spec import ExperimentSpec, SpecError
 
 PAGE_SIZE = 50
 MOST_COMPARED = 200
@@ -41,10 +41,10 @@ def _seq(session: Session) -> int:
 def list_page(
     request: Request,
     state: str = "",
-    algorithm: str = "",
-    dataset: str = "",
-    tag: str = "",
-    search: str = "",
+    algorithm: Annotated[str, Query(max_length=64)] = "",
+    dataset: Annotated[str, Query(max_length=64)] = "",
+    tag: Annotated[str, Query(max_length=50)] = "",
+    search: Annotated[str, Query(max_length=200)] = "",
     sort: str = Sort.CREATED,
     order: str = "down",
 ) -> Response:
@@ -55,6 +55,7 @@ def list_page(
         return error_page(request, 422, f"The list cannot be sorted by “{sort}”. It can by {', '.join(Sort)}.")
     wanted = Filter(State(state) if state else None, algorithm, dataset, tag, search)
     with database_of(request).read() as session:
+        choices = listing.choices(session)
         data = {
             "seq": _seq(session),
             "items": [
@@ -62,9 +63,13 @@ def list_page(
                 for row in listing.find(session, wanted, sort=Sort(sort), descending=order != "up", limit=PAGE_SIZE)
             ],
             "total": listing.count(session, wanted),
-            "choices": listing.choices(session),
+            "choices": choices,
         }
-    return render(request, "experiments.html", "experiments", data=data, states=list(State))
+    titles = {
+        "states": {value: value.replace("_", " ").capitalize() for value in State},
+        "methods": {method: method_title(method) for method in choices["algorithms"]},
+    }
+    return render(request, "experiments.html", "experiments", data=data, states=list(State), titles=titles)
 
 
 @router.get("/experiments/{experiment}")
@@ -73,29 +78,42 @@ def experiment_page(request: Request, experiment: str) -> Response:
         seq = _seq(session)
         row = experiments.get(session, experiment)
         if row is None:
+            hidden = session.get(Experiment, experiment)
+            if hidden is not None and steering.restorable(session, hidden):
+                message = f"“{hidden.name or hidden.id}” was deleted. It can be restored within a day of that."
+                return error_page(request, 404, message, title="Deleted", deleted=hidden.id)
             message = f"There is no experiment “{experiment}”. It may have been on another server."
             return error_page(request, 404, message)
-        clients = row.spec["clients"]
+        view = experiment_view(row, experiments.position(session, row)).model_dump(mode="json")
+        spec = view["spec"]
+        clients = max(1, spec["clients"])
         most = max(2, min(MOST_DETAILED, MOST_CLIENT_VALUES // clients))
         records, tested = rounds.with_some_details(session, experiment, most)
         thinned = len(tested) > most
         sweep = None if row.sweep is None else sweeps.get(session, row.sweep)
         data = {
             "seq": seq,
-            "experiment": _view(row),
+            "experiment": view,
             "sweep": None if sweep is None else {"id": sweep.id, "name": sweep.name},
             "rounds": records,
             "tested": len(tested),
             "detailed": most if thinned else None,
             "latest": rounds.latest_client_accuracy(session, experiment, clients) if thinned else None,
-            "architectures": catalogue.architectures(ExperimentSpec.model_validate(row.spec)),
+            **_understood(row.spec),
         }
-    spec = row.spec
     about = {
         "method": method_title(row.algorithm),
         "data": f"{dataset_text(spec['dataset'])}, {partition_text(spec['partition'])}",
     }
     return render(request, "experiment.html", "experiments", data=data, about=about)
+
+
+def _understood(spec: dict[str, Any]) -> dict[str, Any]:
+    """The networks that the spec asks for, or what this version does not understand of it and how it is stored."""
+    try:
+        return {"architectures": catalogue.architectures(ExperimentSpec.parse(spec)), "problems": []}
+    except SpecError as error:
+        return {"architectures": [], "problems": [str(problem) for problem in error.problems], "stored": spec}
 
 
 @router.get("/compare")
@@ -130,7 +148,8 @@ def new_page(request: Request, copy_of: Annotated[str, Query(alias="from")] = ""
         return error_page(request, 404, f"There is no method “{algorithm}” to start from.")
     data = {
         "seq": seq,
-        "spec": None if row is None else row.spec,
+        # a clone is about to differ: neither the name nor the notes of its model would be true of it
+        "spec": None if row is None else {**row.spec, "name": None, "notes": ""},
         "algorithm": algorithm or None,
         "catalogue": _form(known),
     }

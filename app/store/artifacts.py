@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import ColumnElement, String, and_, cast, or_, select
+from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col
 
 from app.store import claims, experiments
@@ -17,6 +18,8 @@ from app.store.ids import new_id
 from app.store.states import State
 from app.store.tables import Artifact, Experiment
 
+WEIGHTS = "weights"
+"""The folder of the storage where trained networks lie under their own checksum, whoever made them."""
 MAX_ATTEMPTS = 5
 """So many workers may die on an artifact before it fails."""
 
@@ -62,14 +65,10 @@ def want(
     """The artifact with these parameters, and whether it was not there; one that failed is wanted again."""
     text = json.dumps(dict(parameters), sort_keys=True, separators=(",", ":"))
     key = hashlib.sha256(text.encode()).hexdigest()
-    query = select(Artifact).where(
-        col(Artifact.experiment) == experiment, col(Artifact.kind) == kind, col(Artifact.key) == key
-    )
-    row = session.scalars(query.with_for_update()).first()
-    if row is not None and (row.state != ArtifactState.FAILED or not again):
-        return row, False
+    wish = (col(Artifact.experiment) == experiment, col(Artifact.kind) == kind, col(Artifact.key) == key)
+    row = claims.locked(session, Artifact, *wish)
     if row is None:
-        row = Artifact(
+        new = Artifact(
             id=new_id(),
             experiment=experiment,
             kind=kind,
@@ -78,21 +77,51 @@ def want(
             state=ArtifactState.WANTED,
             requested_at=read_clock(session),
         )
-        session.add(row)
-    else:
-        row.state, row.error, row.attempts = ArtifactState.WANTED, None, 0
+        try:
+            with session.begin_nested():
+                session.add(new)
+        except IntegrityError:
+            # on PostgreSQL two equal wishes can meet: the other one was first
+            row = claims.locked(session, Artifact, *wish)
+            if row is None:
+                raise
+        else:
+            return new, True
+    if row.state != ArtifactState.FAILED or not again:
+        return row, False
+    row.state, row.error, row.attempts = ArtifactState.WANTED, None, 0
     session.flush()
     return row, True
 
 
 def get(session: Session, artifact: str) -> Artifact | None:
-    return session.get(Artifact, artifact)
+    """None: there is no such artifact, or its experiment was deleted."""
+    row = session.get(Artifact, artifact)
+    return None if row is None or experiments.get(session, row.experiment) is None else row
 
 
 def of_experiment(session: Session, experiment: str) -> list[Artifact]:
     """In the order in which they were wanted."""
     query = select(Artifact).where(col(Artifact.experiment) == experiment).order_by(col(Artifact.id))
     return list(session.scalars(query))
+
+
+def last_weights(session: Session, experiment: str) -> list[str]:
+    """Weights files that this experiment made or started from, and that no other artifact and no other spec names."""
+    own, mine = col(Artifact.file), col(Artifact.experiment) == experiment
+    made = session.scalars(select(own).where(mine, own.startswith(f"{WEIGHTS}/")))
+    pretrained = session.get_one(Experiment, experiment).spec.get("models", {}).get("pretrained") or {}
+    started = {f"{WEIGHTS}/{sha256}.safetensors" for sha256 in pretrained.get("weights", ())}
+    named = sorted(started.union(file for file in made if file is not None))
+    return [file for file in named if not _is_named_elsewhere(session, experiment, file)]
+
+
+def _is_named_elsewhere(session: Session, experiment: str, file: str) -> bool:
+    by_artifact = select(col(Artifact.id)).where(col(Artifact.file) == file, col(Artifact.experiment) != experiment)
+    sha256 = file.rpartition("/")[2].partition(".")[0]
+    spec = cast(col(Experiment.spec), String)
+    by_spec = select(col(Experiment.id)).where(spec.contains(sha256), col(Experiment.id) != experiment)
+    return any(session.scalars(query.limit(1)).first() is not None for query in (by_artifact, by_spec))
 
 
 def _due(lease_seconds: float) -> ColumnElement[bool]:
@@ -117,8 +146,7 @@ def claim(session: Session, owner: str, lease_seconds: float) -> ArtifactClaim |
     row = claims.take(session, Artifact, _due(lease_seconds), order, owner, lease_seconds, state=ArtifactState.RUNNING)
     if row is None:
         return None
-    source = session.get_one(Experiment, row.experiment)
-    experiments.touch(session, source)
+    source = _touch(session, row)
     return ArtifactClaim(
         artifact=row.id,
         kind=row.kind,
@@ -182,7 +210,9 @@ def release(session: Session, claim: ArtifactClaim) -> bool:
 def fail_hopeless(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) -> list[str]:
     """Fail what has killed its workers too often."""
     hopeless = (_left_behind(lease_seconds), col(Artifact.attempts) >= MAX_ATTEMPTS)
-    rows = list(session.scalars(select(Artifact).where(*hopeless).with_for_update(skip_locked=True)))
+    # an experiment's row that somebody has is left for the next look: the counter may have been taken before
+    query = select(Artifact).join(Experiment, col(Experiment.id) == col(Artifact.experiment)).where(*hopeless)
+    rows = list(session.scalars(query.with_for_update(skip_locked=True)))
     for row in rows:
         row.fence += 1
         row.state = ArtifactState.FAILED
@@ -204,4 +234,12 @@ def _fill(session: Session, row: Artifact, file: StoredFile) -> None:
 def _end(session: Session, row: Artifact) -> None:
     """Number the change as one of the experiment, so that open pages look again."""
     row.owner = row.lease = None
-    experiments.touch(session, session.get_one(Experiment, row.experiment))
+    _touch(session, row)
+
+
+def _touch(session: Session, row: Artifact) -> Experiment:
+    """Number a change of the artifact: the experiment's row is locked first, the counter comes last."""
+    source = experiments.locked(session, row.experiment)
+    assert source is not None, "a foreign key holds it"
+    experiments.touch(session, source)
+    return source

@@ -6,7 +6,7 @@ Experiments and artifacts have the same columns for it: fence, owner, lease, att
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Row, SQLColumnExpression, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, SQLColumnExpression, func, or_, select, update
 from sqlmodel import Session, col
 
 from app.store.clock import now
@@ -54,8 +54,12 @@ def take(
 
 def locked(session: Session, table: type[Table], *conditions: ColumnElement[bool]) -> Table | None:
     """The row as it is now, locked until the commit."""
-    query = select(table).where(*conditions).with_for_update().execution_options(populate_existing=True)
-    return session.scalars(query).first()
+    return session.scalars(locking(select(table).where(*conditions))).first()
+
+
+def locking(query: Select[Table]) -> Select[Table]:
+    """The rows as they are now, locked until the commit; rows of other tables that only name one of them may come."""
+    return query.with_for_update(key_share=True).execution_options(populate_existing=True)
 
 
 def renew(

@@ -10,12 +10,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlmodel import Session
 
 from app.store.clock import SQLITE_FUNCTION
+from app.store.sound import read_json
+from app.store.trouble import diagnose
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,12 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 BUSY_MILLISECONDS = 10_000
 """How long a connection waits for another one's lock."""
+PROBE_MILLISECONDS = 1000
+"""The same for whoever only asks whether it can be written."""
+PROBE = text(
+    "INSERT INTO lease (name, owner, until) VALUES ('probe', 'readyz', 0) "
+    "ON CONFLICT (name) DO UPDATE SET until = lease.until + 1"
+)
 POSTGRES_TIMEOUTS = "-c lock_timeout=10000 -c statement_timeout=30000 -c idle_in_transaction_session_timeout=60000"
 
 SILENCE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 30_000}
@@ -111,11 +119,34 @@ class Database:
         with Session(self._writing, expire_on_commit=False) as session, session.begin():
             yield session
 
+    def try_writing(self) -> None:
+        """Commit something small, without a long wait for a lock; what the database refuses is raised."""
+        with self._writing.connect() as connection:
+            cursor = connection.connection.cursor()  # a time-out cannot be set inside a transaction
+            if self.is_sqlite:
+                cursor.execute(f"PRAGMA busy_timeout={PROBE_MILLISECONDS}")
+            try:
+                with connection.begin():
+                    if not self.is_sqlite:
+                        connection.execute(text(f"SET LOCAL lock_timeout = {PROBE_MILLISECONDS}"))
+                    connection.execute(PROBE)
+            finally:
+                if self.is_sqlite:
+                    cursor.execute(f"PRAGMA busy_timeout={BUSY_MILLISECONDS}")
+                cursor.close()
+
     def close(self) -> None:
         self.engine.dispose()
 
     def __str__(self) -> str:
         return self.url.render_as_string(hide_password=True)
+
+    def unusable(self, error: Exception) -> DatabaseUnusable | None:
+        """The error in words where waiting does not help; None: it may pass, or is nothing that is wrong with it."""
+        trouble = diagnose(error)
+        if trouble is None or trouble.passes:
+            return None
+        return DatabaseUnusable(f"{self.path or self}: {trouble.sentence} ({str(error).splitlines()[0]})")
 
     @property
     def path(self) -> Path | None:
@@ -126,11 +157,15 @@ class Database:
         """An SQLite database as it is at one moment, while others write; complete or not at all."""
         part = target.with_name(target.name + ".tmp")
         part.unlink(missing_ok=True)
-        connection = self.engine.raw_connection()  # without the BEGIN of ours, inside which no VACUUM is possible
         try:
-            connection.cursor().execute("VACUUM INTO ?", (str(part),))
-        finally:
-            connection.close()
+            connection = self.engine.raw_connection()  # without the BEGIN of ours, inside which no VACUUM is possible
+            try:
+                connection.cursor().execute("VACUUM INTO ?", (str(part),))
+            finally:
+                connection.close()
+        except (sqlite_module().DatabaseError, DBAPIError) as error:  # the first without SQLAlchemy around it
+            part.unlink(missing_ok=True)
+            raise self.unusable(error) or error from None
         part.chmod(0o600)
         part.replace(target)
 
@@ -162,6 +197,7 @@ class Database:
             module=module,
             connect_args={"check_same_thread": False},
             json_serializer=_to_json,
+            json_deserializer=read_json,
         )
         autocheckpoint = 1000 if checkpoints or safe else 0
 
@@ -194,6 +230,7 @@ class Database:
             pool_pre_ping=True,
             connect_args={"options": POSTGRES_TIMEOUTS, "connect_timeout": 10, **SILENCE},
             json_serializer=_to_json,
+            json_deserializer=read_json,
         )
 
 
@@ -201,9 +238,9 @@ def _to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _parse(text: str) -> URL:
+def _parse(given: str) -> URL:
     try:
-        url = make_url(text)
+        url = make_url(given)
     except ArgumentError:
         raise DatabaseUnusable("FEDARENA_DATABASE_URL is not a URL like postgresql://user@host/name") from None
     if url.drivername in {"postgres", "postgresql"}:

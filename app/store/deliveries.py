@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, exists, not_, or_, select
 from sqlmodel import Session, col
 
+from app.store import experiments
 from app.store.clock import now, read_clock
 from app.store.ids import new_id
 from app.store.states import State
@@ -49,14 +50,19 @@ def write_down(session: Session) -> list[str]:
 
 def _has_own(states: Sequence[State]) -> ColumnElement[bool]:
     """An experiment of the sweep is in one of the states."""
-    return exists().where(col(Experiment.sweep) == col(Sweep.id), col(Experiment.state).in_(states))
+    return exists().where(
+        col(Experiment.sweep) == col(Sweep.id), col(Experiment.state).in_(states), experiments.shown()
+    )
 
 
 def _failed(session: Session, sweep: str) -> Sequence[Experiment]:
     """Failed experiments of the sweep that no message tells of yet."""
     told = select(col(Delivery.experiment)).where(col(Delivery.sweep) == sweep, col(Delivery.experiment).is_not(None))
     query = select(Experiment).where(
-        col(Experiment.sweep) == sweep, col(Experiment.state).in_(BAD), col(Experiment.id).not_in(told)
+        col(Experiment.sweep) == sweep,
+        col(Experiment.state).in_(BAD),
+        col(Experiment.id).not_in(told),
+        experiments.shown(),
     )
     return list(session.scalars(query))
 

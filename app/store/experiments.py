@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Text, and_, case, cast, func, insert, inspect, not_, or_, select, update
 from sqlmodel import Session, col
@@ -15,8 +15,13 @@ from app.store.plan import Plan
 from app.store.states import State
 from app.store.tables import Experiment
 
+if TYPE_CHECKING:
+    from engine.spec import ExperimentSpec
+
 MAX_DEATHS = 5
 """So many workers may die on an experiment without a new round before it fails."""
+CHUNK = 500
+"""Values in one IN list."""
 ASKED = "asked"
 """The hold of an experiment that somebody paused by hand."""
 
@@ -37,6 +42,9 @@ class Claim:
 class NotNow(Exception):
     """The experiment's state does not allow what was asked."""
 
+    field = "state"
+    """What of the experiment stands in the way."""
+
     def __init__(self, message: str, state: State) -> None:
         super().__init__(message)
         self.state = state
@@ -49,6 +57,25 @@ class AlreadyFinished(NotNow):
         super().__init__(f"experiment {experiment} is already {state.value}, so it cannot be {what}", state)
 
 
+class NotUnderstood(NotNow):
+    """Another version stored a spec that this one does not take."""
+
+    field = "spec"
+
+    def __init__(self, row: Experiment, error: Exception) -> None:
+        super().__init__(f"this version does not understand the spec of experiment {row.id}: {error}", row.state)
+
+
+def stored_spec(row: Experiment) -> "ExperimentSpec":
+    """NotUnderstood: the spec was taken by another version, or the row is damaged."""
+    from engine.spec import ExperimentSpec, SpecError  # here: it brings torch, which a look for work does without
+
+    try:
+        return ExperimentSpec.parse(row.spec)
+    except SpecError as error:
+        raise NotUnderstood(row, error) from None
+
+
 def submit(
     session: Session,
     spec: Mapping[str, Any],
@@ -59,73 +86,69 @@ def submit(
     cell: Mapping[str, Any] | None = None,
 ) -> Experiment:
     """A new row, queued. `spec` is the complete spec as plain JSON values."""
-    return _insert(
-        session,
-        spec,
-        fingerprint,
-        sweep=sweep,
-        cell=None if cell is None else dict(cell),
-        **(plan or Plan()).columns(),
-    )
+    entry = {"spec": spec, "fingerprint": fingerprint, "sweep": sweep, "cell": None if cell is None else dict(cell)}
+    return _submit_one(session, {**entry, **(plan or Plan()).columns()})
 
 
 def submit_again(session: Session, old: Experiment) -> Experiment:
-    """The same spec and plan as a new row that starts anew."""
-    kept = ("priority", "window_from", "window_to", "stop", "sweep", "cell")
-    values = {name: getattr(old, name) for name in kept}
-    return _insert(session, old.spec, old.fingerprint, retry_of=old.id, **values)
+    """The same spec and plan as a new row, from the first round on; NotUnderstood: it could not run."""
+    stored_spec(old)
+    kept = ("spec", "fingerprint", "priority", "window_from", "window_to", "stop", "sweep", "cell")
+    return _submit_one(session, {**{name: getattr(old, name) for name in kept}, "retry_of": old.id})
 
 
-def _insert(session: Session, spec: Mapping[str, Any], fingerprint: str, **values: Any) -> Experiment:
-    place = sequence.take(session)
-    row = Experiment(
-        id=new_id(),
-        name=spec["name"],
-        tags=list(spec["tags"]),
-        notes=spec["notes"],
-        algorithm=spec["algorithm"]["name"],
-        dataset=spec["dataset"]["name"],
-        spec=dict(spec),
-        fingerprint=fingerprint,
-        created_at=read_clock(session),
-        place=place,
-        rounds=spec["rounds"],
-        totals={"bytes_up": 0, "bytes_down": 0, "client_flops": 0},
-        seq=place,
-        state_seq=place,
-        **values,
-    )
-    session.add(row)
-    session.flush()
-    return row
+def _submit_one(session: Session, entry: Mapping[str, Any]) -> Experiment:
+    [experiment] = submit_many(session, [entry])
+    return session.get_one(Experiment, experiment)
 
 
 def submit_many(session: Session, entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Many rows in one statement and in this order: each entry has spec, fingerprint, and other columns by name."""
+    """Many rows in this order: each entry has spec, fingerprint, and other columns by name."""
+    ids = write_rows(session, entries)
+    number_rows(session, ids)
+    return ids
+
+
+def write_rows(session: Session, entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The rows of `submit_many`, still without numbers: `number_rows` must follow, in the same transaction.
+
+    Whoever has taken a number holds up all other changes until its commit, so it is done when all else is.
+    """
     if not entries:
         return []
-    time, first = read_clock(session), sequence.take(session, len(entries))
     blank = Experiment(
         id="",
         algorithm="",
         dataset="",
         spec={},
         fingerprint="",
-        created_at=time,
+        created_at=read_clock(session),
         place=0,
         rounds=0,
         totals={"bytes_up": 0, "bytes_down": 0, "client_flops": 0},
     )
     usual = {column.key: getattr(blank, column.key) for column in inspect(Experiment).columns}
     rows = []
-    for number, entry in enumerate(entries, first):
+    for number, entry in enumerate(entries):
         spec = entry["spec"]
         own = {name: spec[name] for name in ("name", "tags", "notes", "rounds")}
         own |= {"algorithm": spec["algorithm"]["name"], "dataset": spec["dataset"]["name"]}
-        own |= {"id": new_id(), "place": number, "seq": number, "state_seq": number}
+        own |= {"id": new_id(), "place": number}
         rows.append({**usual, **own, **entry})
     session.execute(insert(Experiment), rows)
     return [row["id"] for row in rows]
+
+
+def number_rows(session: Session, ids: Sequence[str]) -> None:
+    """Their places in the queue and among the changes, in this order."""
+    if not ids:
+        return
+    first = sequence.take(session, len(ids))
+    number = first + col(Experiment.place)
+    for start in range(0, len(ids), CHUNK):
+        chosen = update(Experiment).where(col(Experiment.id).in_(ids[start : start + CHUNK]))
+        numbered = chosen.values(place=number, seq=number, state_seq=number)
+        session.execute(numbered.execution_options(synchronize_session=False))
 
 
 def get(session: Session, experiment: str) -> Experiment | None:
@@ -152,8 +175,8 @@ def existing(session: Session, ids: Sequence[str]) -> set[str]:
 def known(session: Session, ids: Sequence[str]) -> set[str]:
     """Which of the ids have a row, deleted ones included."""
     found: set[str] = set()
-    for start in range(0, len(ids), 500):
-        chunk = ids[start : start + 500]
+    for start in range(0, len(ids), CHUNK):
+        chunk = ids[start : start + CHUNK]
         found.update(session.scalars(select(col(Experiment.id)).where(col(Experiment.id).in_(chunk))))
     return found
 
@@ -524,13 +547,16 @@ def running(session: Session, owner: str) -> int:
 
 def expire_leases(session: Session, owner: str) -> int:
     """The owner is known to be dead: let its experiments be claimed now. A wrong guess costs time only."""
+    held = (
+        col(Experiment.owner) == owner,
+        col(Experiment.state).in_([State.RUNNING, State.CANCELLING]),
+        col(Experiment.lease) > now(),
+    )
+    # by id, like everybody who locks several rows: two in different orders could wait for each other
+    first = select(col(Experiment.id)).where(*held).order_by(col(Experiment.id)).with_for_update(key_share=True)
     statement = (
         update(Experiment)
-        .where(
-            col(Experiment.owner) == owner,
-            col(Experiment.state).in_([State.RUNNING, State.CANCELLING]),
-            col(Experiment.lease) > now(),
-        )
+        .where(col(Experiment.id).in_(first))
         .values(lease=now())
         .returning(col(Experiment.id))
         .execution_options(synchronize_session=False)
@@ -561,7 +587,7 @@ def best_by_dataset(session: Session, algorithm: str) -> list[Experiment]:
     """The experiment of a method with the highest accuracy on each data set, best known sets first."""
     highest = (
         select(col(Experiment.dataset), func.max(col(Experiment.best_accuracy)).label("best"))
-        .where(col(Experiment.algorithm) == algorithm, col(Experiment.best_accuracy).is_not(None))
+        .where(shown(), col(Experiment.algorithm) == algorithm, col(Experiment.best_accuracy).is_not(None))
         .group_by(col(Experiment.dataset))
         .subquery()
     )
@@ -571,7 +597,7 @@ def best_by_dataset(session: Session, algorithm: str) -> list[Experiment]:
             highest,
             and_(col(Experiment.dataset) == highest.c.dataset, col(Experiment.best_accuracy) == highest.c.best),
         )
-        .where(col(Experiment.algorithm) == algorithm)
+        .where(shown(), col(Experiment.algorithm) == algorithm)
         .order_by(col(Experiment.dataset), col(Experiment.id))
     )
     first: dict[str, Experiment] = {}

@@ -13,12 +13,12 @@ FIELDS = ("name", "tags", "notes")
 
 def relabel(session: Session, experiment: str, labels: Mapping[str, Any]) -> Experiment | None:
     """Write the labels given, in the row and in its spec alike; None: there is no such experiment."""
-    row = session.get(Experiment, experiment, with_for_update=True)
-    if row is None:
+    row = experiments.locked(session, experiment)
+    if row is None or row.deleted_at is not None:
         return None
-    for name in FIELDS:
-        if name in labels:
-            setattr(row, name, labels[name])
-    row.spec = {**row.spec, **{name: labels[name] for name in FIELDS if name in labels}}
+    given = {name: labels[name] for name in FIELDS if name in labels}
+    for name, value in given.items():
+        setattr(row, name, value)
+    row.spec = {**row.spec, **given}
     experiments.touch(session, row)
     return row

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Float, Integer, Text, cast, func, select
+from sqlalchemy import ColumnElement, Float, Text, cast, func, select
 from sqlmodel import Session, col
 
 from app.store.experiments import mentions, shown
+from app.store.sound import number_at, read_json
 from app.store.states import State
 from app.store.tables import Experiment
 
@@ -78,11 +79,11 @@ def choices(session: Session) -> dict[str, list[str]]:
     algorithms = session.scalars(select(col(Experiment.algorithm)).where(visible).distinct())
     datasets = session.scalars(select(col(Experiment.dataset)).where(visible).distinct())
     text = cast(col(Experiment.tags), Text)
-    tagged = session.scalars(select(text).where(visible, text != "[]").distinct())
+    tagged = map(read_json, session.scalars(select(text).where(visible, text != "[]").distinct()))
     return {
         "algorithms": sorted(algorithms),
         "datasets": sorted(datasets),
-        "tags": sorted({tag for tags in tagged for tag in json.loads(tags)}),
+        "tags": sorted({tag for tags in tagged if isinstance(tags, list) for tag in tags if isinstance(tag, str)}),
     }
 
 
@@ -114,12 +115,13 @@ def _key(sort: Sort) -> Any:
         Sort.STATE: col(Experiment.state),
         Sort.METHOD: col(Experiment.algorithm),
         Sort.DATA: col(Experiment.dataset),
-        Sort.CLIENTS: cast(col(Experiment.spec)["clients"].as_string(), Integer),
-        Sort.PROGRESS: cast(col(Experiment.next_round), Float) / (col(Experiment.rounds) + 1),
+        Sort.CLIENTS: number_at(col(Experiment.spec), "clients"),
+        Sort.PROGRESS: cast(col(Experiment.next_round), Float)
+        / func.nullif(cast(col(Experiment.rounds), Float) + 1, 0),
         Sort.BEST: col(Experiment.best_accuracy),
         Sort.FINAL: col(Experiment.final_accuracy),
-        Sort.BYTES: cast(totals["bytes_up"].as_string(), Float) + cast(totals["bytes_down"].as_string(), Float),
-        Sort.FLOPS: cast(totals["client_flops"].as_string(), Float),
+        Sort.BYTES: number_at(totals, "bytes_up") + number_at(totals, "bytes_down"),
+        Sort.FLOPS: number_at(totals, "client_flops"),
         Sort.TIME: col(Experiment.seconds),
         Sort.FINISHED: col(Experiment.finished_at),
     }

@@ -11,8 +11,11 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import DBAPIError
+from sqlmodel import SQLModel
 
+from app.store import tables  # noqa: F401 so that the metadata knows them
 from app.store.database import Database, DatabaseUnusable
 
 log = logging.getLogger(__name__)
@@ -28,7 +31,19 @@ def alembic_config() -> Config:
 
 
 def migrate(database: Database) -> None:
-    """To the newest schema; nothing happens when it is there already."""
+    """To the newest schema; nothing happens when it is there already.
+
+    DatabaseUnusable: it is damaged, another program's, of a newer version, or cannot be written.
+    """
+    try:
+        _migrate(database)
+    except DBAPIError as error:
+        raise database.unusable(error) or error from None
+    except OSError as error:
+        raise DatabaseUnusable(f"{error.filename or database}: {error.strerror or error}") from None
+
+
+def _migrate(database: Database) -> None:
     config = alembic_config()
     scripts = ScriptDirectory.from_config(config)
     head = scripts.get_current_head()
@@ -43,6 +58,11 @@ def migrate(database: Database) -> None:
                 f"{database} has schema {current}, which this version of FedArena does not know (newest here: {head}); "
                 "install the newer version again, or use another FEDARENA_HOME"
             )
+        if current is None and (others := _tables(database) - set(SQLModel.metadata.tables) - {"alembic_version"}):
+            raise DatabaseUnusable(
+                f"{database} is the database of another program (it holds {', '.join(sorted(others)[:5])}); "
+                "move it away, or use another FEDARENA_HOME"
+            )
         if current is not None and database.path is not None:
             _copy(database, current)
         # journal and foreign-key pragmas do not mix with a migration's own transactions, so it gets a plain connection
@@ -55,6 +75,11 @@ def migrate(database: Database) -> None:
 
 def _revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
+
+
+def _tables(database: Database) -> set[str]:
+    """Of an SQLite file; a server's database may hold what it likes beside ours."""
+    return set(inspect(database.engine).get_table_names()) if database.is_sqlite else set()
 
 
 def _copy(database: Database, revision: str) -> None:

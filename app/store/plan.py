@@ -2,15 +2,44 @@
 
 import re
 from datetime import UTC, datetime, tzinfo
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 MOST_PRIORITY = 100
 MINUTES_A_DAY = 24 * 60
 _OFFSET = re.compile(r"[+-](0\d|1[0-4]):[0-5]\d")
-_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+TIME = r"([01]?\d|2[0-3]):([0-5]\d)"
+_TIME = re.compile(TIME)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+FIRST_MOMENT, LAST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+"""What the database can hold and every time zone can show."""
+
+
+def _is_written_out(value: Any) -> Any:
+    """A bare number would be read as seconds since 1970."""
+    if isinstance(value, datetime) or (isinstance(value, str) and _DATE.match(value)):
+        return value
+    raise ValueError(f"must be a moment like 2027-01-31T22:00:00+01:00, but got {value!r:.80}")
+
+
+def _is_near(value: datetime) -> datetime:
+    if not FIRST_MOMENT <= value < LAST_MOMENT:
+        raise ValueError(f"must be a moment from 1970 to 9999, but got {value.isoformat()}")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_is_written_out), AfterValidator(_is_near)]
 
 
 class Window(BaseModel):
@@ -18,8 +47,10 @@ class Window(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    begin: str = Field(alias="from", description="HH:MM")
-    end: str = Field(alias="to", description="HH:MM, the first minute outside")
+    begin: str = Field(alias="from", description="HH:MM", json_schema_extra={"pattern": f"^{TIME}$"})
+    end: str = Field(
+        alias="to", description="HH:MM, the first minute outside", json_schema_extra={"pattern": f"^{TIME}$"}
+    )
     zone: str = Field(
         "UTC", max_length=64, description="Time zone by its IANA name, whose present offset is used, or +02:00"
     )
@@ -34,7 +65,7 @@ class Window(BaseModel):
 
     @classmethod
     def of_minutes(cls, begin: int, end: int) -> Self:
-        return cls(begin=_text(begin), end=_text(end), zone="UTC")
+        return cls(begin=clock_text(begin), end=clock_text(end), zone="UTC")
 
     @field_validator("begin", "end")
     @classmethod
@@ -96,7 +127,7 @@ class Plan(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     priority: int = Field(0, ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Higher ones are taken first")
-    start_after: AwareDatetime | None = Field(None, description="Not before this moment; ISO 8601 with a zone")
+    start_after: Moment | None = Field(None, description="Not before this moment; ISO 8601 with a zone")
     window: Window | None = None
     stop: StopRule | None = None
 
@@ -125,5 +156,7 @@ def _minutes(text: str) -> int:
     return 60 * int(found[1]) + int(found[2])
 
 
-def _text(minutes: int) -> str:
+def clock_text(minutes: int) -> str:
+    """A minute of the day as HH:MM."""
+    minutes %= MINUTES_A_DAY
     return f"{minutes // 60:02d}:{minutes % 60:02d}"

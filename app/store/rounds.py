@@ -14,6 +14,7 @@ from app.store import experiments, sequence
 from app.store.clock import read_clock
 from app.store.experiments import Claim
 from app.store.numbers import finite
+from app.store.sound import length_of
 from app.store.states import State
 from app.store.stopping import reason_to_stop
 from app.store.tables import Experiment, Round
@@ -112,7 +113,7 @@ def _compare(session: Session, row: Experiment, record: RoundRecord) -> Verdict:
         return Verdict.CANCELLED
     if not different:
         return Verdict.REPEATED
-    if row.mixed_environment:
+    if row.mixed_environment or _bits_may_differ(row.environment):
         if row.bit_identical:
             row.bit_identical = False
             experiments.touch(session, row)
@@ -123,6 +124,11 @@ def _compare(session: Session, row: Experiment, record: RoundRecord) -> Verdict:
     )
     experiments.finish_locked(session, row, State.FAILED, reason)
     return Verdict.DIFFERENT
+
+
+def _bits_may_differ(environment: Mapping[str, Any] | None) -> bool:
+    """A GPU has operations without a deterministic form, so that two equal computations may differ in the last bit."""
+    return environment is not None and environment.get("device", "cpu") != "cpu"
 
 
 def _text(value: Any) -> str:
@@ -193,7 +199,7 @@ def costs(session: Session, ids: Sequence[str]) -> dict[str, dict[str, tuple[Any
         select(
             col(Round.experiment),
             *(getattr(Round, name) for name in COSTS),
-            func.json_array_length(col(Round.cohort)),
+            length_of(col(Round.cohort)),
         )
         .where(col(Round.experiment).in_(ids))
         .order_by(col(Round.experiment), col(Round.round))
@@ -223,7 +229,11 @@ def client_accuracy(session: Session, places: Mapping[str, int]) -> dict[str, di
         return {}
     wanted = [and_(col(Round.experiment) == key, col(Round.round) == number) for key, number in places.items()]
     query = select(col(Round.experiment), col(Round.client_accuracy)).where(or_(*wanted))
-    return dict(session.execute(query).all())
+    return {key: _numbers(tested) for key, tested in session.execute(query)}
+
+
+def _numbers(tested: Mapping[str, Any]) -> dict[str, float | None]:
+    return {client: value if isinstance(value, int | float) else None for client, value in tested.items()}
 
 
 def latest_client_accuracy(session: Session, experiment: str, clients: int) -> dict[str, float | None]:
@@ -239,4 +249,4 @@ def latest_client_accuracy(session: Session, experiment: str, clients: int) -> d
         found = {**tested, **found}
         if len(found) >= clients:
             break
-    return found
+    return _numbers(found)

@@ -9,7 +9,11 @@ NAME = "seq"
 
 
 def take(session: Session, count: int = 1) -> int:
-    """The first of `count` numbers. Take them last: on PostgreSQL the row stays locked until the commit."""
+    """The first of `count` numbers.
+
+    Take them last: on PostgreSQL the counter stays locked until the commit. Whoever locks a row after it may wait for
+    somebody who has that row and waits for the counter.
+    """
     statement = (
         update(Counter)
         .where(col(Counter.name) == NAME)

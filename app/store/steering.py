@@ -115,11 +115,16 @@ def undelete(session: Session, experiment: str) -> Experiment | None:
     if row is None:
         return None
     if row.deleted_at is not None:
-        if row.deleted_at < read_clock(session) - KEEP_DELETED_SECONDS:
+        if not restorable(session, row):
             return None
         row.deleted_at = None
         experiments.touch(session, row)
     return row
+
+
+def restorable(session: Session, row: Experiment) -> bool:
+    """It is deleted, and can still be had back."""
+    return row.deleted_at is not None and row.deleted_at >= read_clock(session) - KEEP_DELETED_SECONDS
 
 
 def removable(session: Session) -> list[str]:

@@ -10,11 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 from sqlmodel import Session, col
 
-from app.store import estimates, sequence, sweeps, workers
+from app.store import pace, sequence, sweeps, workers
+from app.store.sound import sound_spec
 from app.store.states import State
 from app.store.sweeps import Slot, Standing
 from app.store.tables import Delivery, Experiment, Sweep
 from app.store.views import iso
+from engine.records import HeadlineRule, conditions, headline_rule
 
 BAD = (State.FAILED, State.DIVERGED)
 
@@ -51,6 +53,8 @@ class CellView(BaseModel):
     values: dict[str, Any]
     best: Spread | None
     final: Spread | None
+    headline_rule: HeadlineRule = Field(description="Which of the two counts: C final, A and B best")
+    conditions: str | None = Field(description="Equal where data, models, budget and evaluation are; null without runs")
     runs: list[RunView]
 
 
@@ -96,6 +100,7 @@ class SweepView(SweepSummary):
 
     document: dict[str, Any] = Field(description="What was submitted")
     cells: list[CellView]
+    comparable: bool = Field(description="Whether the best cell under equal conditions may be named")
     time_left: TimeLeft
     webhook: str | None
     deliveries: list[DeliveryView]
@@ -148,7 +153,7 @@ def _about(sweep: Sweep, progress: _Progress, seeds: Sequence[int]) -> dict[str,
         "id": sweep.id,
         "name": sweep.name,
         "notes": sweep.notes,
-        "tags": list(sweep.document.get("tags", [])),
+        "tags": _listed(sweep, "tags", str),
         "state": progress.state,
         "created_at": iso(sweep.created_at),
         "experiments": sum(progress.counts.values()),
@@ -169,7 +174,13 @@ def summaries(session: Session, rows: Sequence[Sweep]) -> list[SweepSummary]:
 
 def _summary(sweep: Sweep, rows: Sequence[Standing]) -> SweepSummary:
     progress = _progress((state, rounds, next_round) for _, state, rounds, next_round in rows)
-    return SweepSummary(**_about(sweep, progress, sweep.document.get("seeds", [])))
+    return SweepSummary(**_about(sweep, progress, _listed(sweep, "seeds", int)))
+
+
+def _listed(sweep: Sweep, name: str, kind: type) -> list[Any]:
+    """A list of the document, as far as it is one."""
+    values = sweep.document.get(name)
+    return [value for value in values if isinstance(value, kind)] if isinstance(values, list) else []
 
 
 def sweep_view(session: Session, sweep: Sweep, silent_seconds: float) -> SweepView:
@@ -187,6 +198,7 @@ def sweep_view(session: Session, sweep: Sweep, silent_seconds: float) -> SweepVi
         **_about(sweep, progress, list(order)),
         document=sweep.document,
         cells=[_cell(values, runs) for values, runs in zip(sweep.cells, by_cell, strict=True)],
+        comparable=_comparable(rows),
         time_left=time_left(session, rows, workers.live_slots(session, silent_seconds)),
         webhook=sweep.webhook,
         deliveries=[_delivery(row) for row in _deliveries(session, sweep.id)],
@@ -195,15 +207,18 @@ def sweep_view(session: Session, sweep: Sweep, silent_seconds: float) -> SweepVi
 
 
 def _seeds(sweep: Sweep, found: Sequence[Slot]) -> list[int]:
-    return [*sweep.document.get("seeds", []), *sorted({slot.seed for slot in found})]
+    return [*_listed(sweep, "seeds", int), *sorted({slot.seed for slot in found})]
 
 
 def _cell(values: dict[str, Any], runs: Sequence[Slot]) -> CellView:
     finished = [slot.experiment for slot in runs if slot.experiment.state is State.FINISHED]
+    spec = sound_spec(runs[0].experiment.spec) if runs else None
     return CellView(
         values=values,
         best=spread([row.best_accuracy for row in finished]),
         final=spread([row.final_accuracy for row in finished]),
+        headline_rule="best" if spec is None else headline_rule(spec),
+        conditions=None if spec is None else conditions(spec),
         runs=[
             RunView(
                 experiment=slot.experiment.id,
@@ -223,6 +238,23 @@ def _cell(values: dict[str, Any], runs: Sequence[Slot]) -> CellView:
     )
 
 
+def _comparable(rows: Sequence[Experiment]) -> bool:
+    """One protocol, no method alone under its conditions, and no run that a stop rule ended before the others.
+
+    The page that compares experiments says the same in words, in static/js/series.js.
+    """
+    able = [row for row in rows if row.state is not State.NOT_APPLICABLE]
+    specs = [sound_spec(row.spec) for row in able]
+    methods: dict[str, set[str]] = {}
+    for row, spec in zip(able, specs, strict=True):
+        methods.setdefault(conditions(spec), set()).add(row.algorithm)
+    several = len(set().union(*methods.values())) > 1
+    finished = [row for row in able if row.state is State.FINISHED]
+    cut_short = any(row.next_round <= row.rounds for row in finished) and len({row.next_round for row in finished}) > 1
+    one_protocol = len({spec["evaluation"].get("protocol") for spec in specs}) <= 1
+    return one_protocol and not cut_short and not (several and any(len(found) < 2 for found in methods.values()))
+
+
 def spread(values: Iterable[float | None]) -> Spread | None:
     known = [value for value in values if value is not None]
     if not known:
@@ -236,16 +268,11 @@ def time_left(session: Session, rows: Sequence[Experiment], slots: int) -> TimeL
     open_rows = [row for row in rows if not row.state.is_finished()]
     if not open_rows:
         return TimeLeft(seconds=0.0, unknown=0, slots=slots)
-    known = estimates.measure(session, {row.algorithm for row in open_rows}, {row.dataset for row in open_rows})
-    spans, unknown = [], 0
-    for row in open_rows:
-        measured = (row.seconds / row.next_round, True) if row.next_round > 1 else known.seconds(row.spec)
-        if measured is None:
-            unknown += 1
-        else:
-            spans.append(measured[0] * max(0, row.rounds + 1 - row.next_round))
+    known = pace.read(session, rows=open_rows)
+    found = [(row, known.of(row)) for row in open_rows]
+    spans = [pace.left(row, timing) for row, timing in found if timing is not None]
     seconds = max(sum(spans) / slots, max(spans)) if spans and slots else None
-    return TimeLeft(seconds=seconds, unknown=unknown, slots=slots)
+    return TimeLeft(seconds=seconds, unknown=len(open_rows) - len(spans), slots=slots)
 
 
 def _deliveries(session: Session, sweep: str) -> list[Delivery]:

@@ -8,16 +8,15 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlmodel import Session, col
 
-from app.store import experiments
+from app.store import claims, experiments
 from app.store.clock import read_clock
-from app.store.experiments import AlreadyFinished
+from app.store.experiments import CHUNK, AlreadyFinished
 from app.store.ids import new_id
 from app.store.plan import Plan
+from app.store.sound import sound_spec
 from app.store.states import State
 from app.store.tables import Experiment, Sweep
 
-CHUNK = 500
-"""Values in one IN list."""
 RETRIED = (State.FAILED, State.CANCELLED, State.DIVERGED)
 _KEPT = ("priority", "window_from", "window_to", "stop")
 """Of the plan in a retry: somebody asks for it, so it waits for no first moment."""
@@ -130,8 +129,7 @@ def submit(
     )
     session.add(sweep)
     session.flush()
-    _raise_priority(session, [key for key, state in known.values() if not state.is_finished()], plan.priority)
-    experiments.submit_many(
+    made = experiments.write_rows(
         session,
         [
             {
@@ -146,6 +144,8 @@ def submit(
             if run.fingerprint not in known
         ],
     )
+    _raise_priority(session, [key for key, state in known.values() if not state.is_finished()], plan.priority)
+    experiments.number_rows(session, made)
     return sweep
 
 
@@ -162,8 +162,7 @@ def _locked(session: Session, ids: Iterable[str]) -> list[Experiment]:
     ordered, found = sorted(ids), list[Experiment]()
     for start in range(0, len(ordered), CHUNK):
         query = select(Experiment).where(col(Experiment.id).in_(ordered[start : start + CHUNK]))
-        locking = query.order_by(col(Experiment.id)).with_for_update()
-        found += session.scalars(locking.execution_options(populate_existing=True))
+        found += session.scalars(claims.locking(query.order_by(col(Experiment.id))))
     return found
 
 
@@ -192,7 +191,7 @@ def slots(session: Session, sweep: Sweep) -> list[Slot]:
     """Who stands where: a retry takes the place of what it repeats, an own experiment that of a reused one."""
     numbers = {_text(cell): number for number, cell in enumerate(sweep.cells)}
     found: dict[tuple[int, int], Slot] = {}
-    reused = {entry["experiment"]: (entry["cell"], entry["seed"]) for entry in sweep.reused}
+    reused = {entry["experiment"]: (entry["cell"], entry["seed"]) for entry in _reused(sweep)}
     for row in _rows(session, list(reused)):
         cell, seed = reused[row.id]
         found[cell, seed] = Slot(cell, seed, row, False)
@@ -202,14 +201,34 @@ def slots(session: Session, sweep: Sweep) -> list[Slot]:
     for row in session.scalars(query):
         number = numbers.get(_text(row.cell or {}))
         if number is not None:
-            found[number, row.spec["seed"]] = Slot(number, row.spec["seed"], row, True)
+            seed = sound_spec(row.spec)["seed"]
+            found[number, seed] = Slot(number, seed, row, True)
     return [found[key] for key in sorted(found)]
+
+
+def _reused(sweep: Sweep) -> list[dict[str, Any]]:
+    """Those entries that can be understood."""
+    return [
+        entry
+        for entry in sweep.reused
+        if isinstance(entry.get("experiment"), str)
+        and isinstance(entry.get("seed"), int)
+        and isinstance(cell := entry.get("cell"), int)
+        and 0 <= cell < len(sweep.cells)
+    ]
+
+
+def first(session: Session, sweep: Sweep) -> str:
+    """The id of one of its experiments; there is always one."""
+    query = select(col(Experiment.id)).where(col(Experiment.sweep) == sweep.id).order_by(col(Experiment.id)).limit(1)
+    own: str | None = session.scalars(query).first()
+    return own or str(sweep.reused[0]["experiment"])
 
 
 def deleted(session: Session, sweep: Sweep) -> dict[tuple[int, int], str]:
     """Reused experiments that were deleted since, by cell and seed, unless one of the sweep's own took the place."""
     there = {(slot.cell, slot.seed) for slot in slots(session, sweep)}
-    places = {(entry["cell"], entry["seed"]): entry["experiment"] for entry in sweep.reused}
+    places = {(entry["cell"], entry["seed"]): entry["experiment"] for entry in _reused(sweep)}
     return {place: experiment for place, experiment in places.items() if place not in there}
 
 
@@ -241,7 +260,7 @@ def standings(session: Session, sweeps: Sequence[Sweep]) -> dict[str, list[Stand
     for key, retry_of, experiment, state, rounds, next_round in session.execute(query):
         own[key][experiment] = (experiment, state, rounds, next_round)
         repeated[key].add(retry_of)
-    wanted = list({entry["experiment"] for sweep in sweeps for entry in sweep.reused})
+    wanted = list({entry["experiment"] for sweep in sweeps for entry in _reused(sweep)})
     others: dict[str, Standing] = {}
     for start in range(0, len(wanted), CHUNK):
         found = session.execute(select(*chosen).where(col(Experiment.id).in_(wanted[start : start + CHUNK]), there))
@@ -249,7 +268,7 @@ def standings(session: Session, sweeps: Sequence[Sweep]) -> dict[str, list[Stand
     answer = {}
     for sweep in sweeps:
         rows = dict(own[sweep.id])
-        for entry in sweep.reused:
+        for entry in _reused(sweep):
             key = entry["experiment"]
             rows[key] = others.get(key, (key, *DELETED))
         answer[sweep.id] = [row for key, row in rows.items() if key not in repeated[sweep.id]]
@@ -287,9 +306,17 @@ def retry(session: Session, sweep: Sweep, cell: int | None = None, anew: Sequenc
     """New experiments in the place of those, of all or of one cell, that failed, diverged or were cancelled.
 
     Of a reused one that was deleted nothing is left to repeat; `anew` says what the document asks for in its place.
+    NotUnderstood: one of them could not run.
     """
     _lock(session, sweep)
     own_plan = _plan(sweep).columns()
+    again = [
+        slot
+        for slot in slots(session, sweep)
+        if slot.experiment.state in RETRIED and (cell is None or slot.cell == cell)
+    ]
+    for slot in again:
+        experiments.stored_spec(slot.experiment)
     entries = [
         {
             "sweep": sweep.id,
@@ -299,8 +326,7 @@ def retry(session: Session, sweep: Sweep, cell: int | None = None, anew: Sequenc
             "fingerprint": slot.experiment.fingerprint,
             **{name: getattr(slot.experiment, name) if slot.own else own_plan[name] for name in _KEPT},
         }
-        for slot in slots(session, sweep)
-        if slot.experiment.state in RETRIED and (cell is None or slot.cell == cell)
+        for slot in again
     ]
     gone = deleted(session, sweep) if anew else {}
     entries += [

@@ -3,12 +3,10 @@
 from typing import Any, ClassVar
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     Boolean,
     Column,
     Double,
-    Enum,
     ForeignKey,
     Index,
     Integer,
@@ -20,16 +18,8 @@ from sqlalchemy import (
 )
 from sqlmodel import Field, SQLModel
 
+from app.store.sound import BigWhole, ListOf, Moment, Object, Real, StateText, Totals, Whole
 from app.store.states import State
-
-_state = Enum(
-    State,
-    name="state",
-    native_enum=False,
-    create_constraint=False,
-    length=16,
-    values_callable=lambda states: [state.value for state in states],
-)
 
 
 def _shown_by(column: str) -> Index:
@@ -58,74 +48,74 @@ class Experiment(SQLModel, table=True):
 
     id: str = Field(sa_column=Column(String(26), primary_key=True))
     name: str | None = Field(default=None, sa_column=Column(String(200)))
-    tags: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    tags: list[str] = Field(default_factory=list, sa_column=Column(ListOf(str), nullable=False))
     notes: str = Field(default="", sa_column=Column(Text, nullable=False))
     algorithm: str = Field(sa_column=Column(String(64), nullable=False))
     dataset: str = Field(sa_column=Column(String(64), nullable=False))
-    spec: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    spec: dict[str, Any] = Field(sa_column=Column(Object(), nullable=False))
     fingerprint: str = Field(sa_column=Column(String(64), nullable=False))
     partition_fingerprint: str | None = Field(default=None, sa_column=Column(String(64)))
-    environment: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    environment: dict[str, Any] | None = Field(default=None, sa_column=Column(Object(nullable=True)))
     mixed_environment: bool = Field(default=False, sa_column=Column(Boolean, nullable=False))
     """Rounds were computed in more than one environment, so recomputed ones may differ without being wrong."""
     bit_identical: bool = Field(default=True, sa_column=Column(Boolean, nullable=False))
-    """False: a recomputed round differed from the stored one after the environment had changed."""
+    """False: a recomputed round differed from the stored one, on a GPU or after the environment had changed."""
 
-    state: State = Field(default=State.QUEUED, sa_column=Column(_state, nullable=False))
+    state: State = Field(default=State.QUEUED, sa_column=Column(StateText(), nullable=False))
     error_reason: str | None = Field(default=None, sa_column=Column(Text))
     error_detail: str | None = Field(default=None, sa_column=Column(Text))
-    created_at: float = Field(sa_column=Column(Double, nullable=False))
-    started_at: float | None = Field(default=None, sa_column=Column(Double))
-    finished_at: float | None = Field(default=None, sa_column=Column(Double))
+    created_at: float = Field(sa_column=Column(Moment(), nullable=False))
+    started_at: float | None = Field(default=None, sa_column=Column(Moment()))
+    finished_at: float | None = Field(default=None, sa_column=Column(Moment()))
 
-    priority: int = Field(default=0, sa_column=Column(Integer, nullable=False))
-    place: int = Field(sa_column=Column(BigInteger, nullable=False))
+    priority: int = Field(default=0, sa_column=Column(Whole(), nullable=False))
+    place: int = Field(sa_column=Column(BigWhole(), nullable=False))
     """Order among experiments of one priority."""
-    start_after: float = Field(default=0.0, sa_column=Column(Double, nullable=False))
-    window_from: int | None = Field(default=None, sa_column=Column(Integer))
+    start_after: float = Field(default=0.0, sa_column=Column(Moment(), nullable=False))
+    window_from: int | None = Field(default=None, sa_column=Column(Whole(None)))
     """Runs only from this minute of the day (UTC) to `window_to`; null: at any time."""
-    window_to: int | None = Field(default=None, sa_column=Column(Integer))
+    window_to: int | None = Field(default=None, sa_column=Column(Whole(None)))
     sweep: str | None = Field(default=None, sa_column=Column(String(26)))
-    cell: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    cell: dict[str, Any] | None = Field(default=None, sa_column=Column(Object(nullable=True)))
     """The swept fields and their values, the seed apart; null outside a sweep."""
     retry_of: str | None = Field(default=None, sa_column=Column(String(26)))
     """The experiment that this one repeats because it ended badly."""
-    stop: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    stop: dict[str, Any] | None = Field(default=None, sa_column=Column(Object(nullable=True)))
     """The rule that may end it before its last round."""
     stopped_by: str | None = Field(default=None, sa_column=Column(Text))
     """Which rule ended it, in words; null: it ran all its rounds."""
-    deleted_at: float | None = Field(default=None, sa_column=Column(Double))
+    deleted_at: float | None = Field(default=None, sa_column=Column(Moment()))
     """Marked for deletion: hidden everywhere, and its files may be removed later."""
 
-    fence: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    fence: int = Field(default=0, sa_column=Column(BigWhole(), nullable=False))
     """Grows with every claim; a worker that holds an older number may not write."""
     owner: str | None = Field(default=None, sa_column=Column(String(200)))
-    lease: float | None = Field(default=None, sa_column=Column(Double))
-    attempts: int = Field(default=0, sa_column=Column(Integer, nullable=False))
-    deaths: int = Field(default=0, sa_column=Column(Integer, nullable=False))
+    lease: float | None = Field(default=None, sa_column=Column(Moment()))
+    attempts: int = Field(default=0, sa_column=Column(Whole(), nullable=False))
+    deaths: int = Field(default=0, sa_column=Column(Whole(), nullable=False))
     """Workers that died on it since the last new round."""
     cancel: bool = Field(default=False, sa_column=Column(Boolean, nullable=False))
-    cancel_at: float | None = Field(default=None, sa_column=Column(Double))
+    cancel_at: float | None = Field(default=None, sa_column=Column(Moment()))
     pause: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
     """The worker is asked to give it back as paused after the present round."""
     hold: str | None = Field(default=None, sa_column=Column(Text))
     """Why it is paused."""
 
-    rounds: int = Field(sa_column=Column(Integer, nullable=False))
-    next_round: int = Field(default=0, sa_column=Column(Integer, nullable=False))
-    best_accuracy: float | None = Field(default=None, sa_column=Column(Double))
-    best_round: int | None = Field(default=None, sa_column=Column(Integer))
-    final_accuracy: float | None = Field(default=None, sa_column=Column(Double))
-    seconds: float = Field(default=0.0, sa_column=Column(Double, nullable=False))
-    totals: dict[str, int] = Field(sa_column=Column(JSON, nullable=False))
+    rounds: int = Field(sa_column=Column(Whole(), nullable=False))
+    next_round: int = Field(default=0, sa_column=Column(Whole(), nullable=False))
+    best_accuracy: float | None = Field(default=None, sa_column=Column(Real(None)))
+    best_round: int | None = Field(default=None, sa_column=Column(Whole(None)))
+    final_accuracy: float | None = Field(default=None, sa_column=Column(Real(None)))
+    seconds: float = Field(default=0.0, sa_column=Column(Real(), nullable=False))
+    totals: dict[str, int] = Field(sa_column=Column(Totals(), nullable=False))
     """Sums over the rounds; JSON because FLOPs of a long run can pass 64 bits."""
     checkpoint: str | None = Field(default=None, sa_column=Column(String(200)))
     """Manifest of the newest checkpoint, a name inside the experiment's folder."""
     checkpoint_sha256: str | None = Field(default=None, sa_column=Column(String(64)))
 
-    seq: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    seq: int = Field(default=0, sa_column=Column(BigWhole(), nullable=False))
     """Number of the last change of any kind."""
-    state_seq: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    state_seq: int = Field(default=0, sa_column=Column(BigWhole(), nullable=False))
     """Number of the last change that is not a round."""
 
 
@@ -149,9 +139,12 @@ class Round(SQLModel, table=True):
     seconds: float = Field(sa_column=Column(Double, nullable=False))
     client_seconds: float = Field(sa_column=Column(Double, nullable=False))
     server_seconds: float = Field(sa_column=Column(Double, nullable=False))
-    cohort: list[int] = Field(sa_column=Column(JSON, nullable=False))
-    client_accuracy: dict[str, float | None] = Field(sa_column=Column(JSON, nullable=False))
-    traces: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    cohort: list[int] = Field(sa_column=Column(ListOf(int), nullable=False))
+    client_accuracy: dict[str, float | None] = Field(sa_column=Column(Object(), nullable=False))
+    traces: dict[str, Any] = Field(sa_column=Column(Object(), nullable=False))
+    dropped: list[dict[str, Any]] = Field(
+        default_factory=list, sa_column=Column(ListOf(dict), nullable=False, server_default="[]")
+    )
     fence: int = Field(sa_column=Column(BigInteger, nullable=False))
     stored_at: float = Field(sa_column=Column(Double, nullable=False))
     seq: int = Field(sa_column=Column(BigInteger, nullable=False))
@@ -165,16 +158,16 @@ class Sweep(SQLModel, table=True):
     id: str = Field(sa_column=Column(String(26), primary_key=True))
     name: str | None = Field(default=None, sa_column=Column(String(200)))
     notes: str = Field(default="", sa_column=Column(Text, nullable=False))
-    document: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    document: dict[str, Any] = Field(sa_column=Column(Object(), nullable=False))
     """What was submitted: base, grid, zip, list, seeds, exclude."""
-    cells: list[dict[str, Any]] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    cells: list[dict[str, Any]] = Field(default_factory=list, sa_column=Column(ListOf(dict), nullable=False))
     """The combinations of swept values, in the order of its table."""
-    reused: list[dict[str, Any]] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    reused: list[dict[str, Any]] = Field(default_factory=list, sa_column=Column(ListOf(dict), nullable=False))
     """Experiments that were there already and count as its own: experiment, cell (a number in `cells`), seed."""
     webhook: str | None = Field(default=None, sa_column=Column(Text))
-    notified_at: float | None = Field(default=None, sa_column=Column(Double))
-    created_at: float = Field(sa_column=Column(Double, nullable=False))
-    deleted_at: float | None = Field(default=None, sa_column=Column(Double))
+    notified_at: float | None = Field(default=None, sa_column=Column(Moment()))
+    created_at: float = Field(sa_column=Column(Moment(), nullable=False))
+    deleted_at: float | None = Field(default=None, sa_column=Column(Moment()))
 
 
 class Delivery(SQLModel, table=True):
@@ -188,13 +181,13 @@ class Delivery(SQLModel, table=True):
     experiment: str | None = Field(default=None, sa_column=Column(String(26)))
     event: str = Field(sa_column=Column(String(32), nullable=False))
     url: str = Field(sa_column=Column(Text, nullable=False))
-    body: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
-    attempts: int = Field(default=0, sa_column=Column(Integer, nullable=False))
-    next_try: float | None = Field(default=None, sa_column=Column(Double))
+    body: dict[str, Any] = Field(sa_column=Column(Object(), nullable=False))
+    attempts: int = Field(default=0, sa_column=Column(Whole(), nullable=False))
+    next_try: float | None = Field(default=None, sa_column=Column(Moment()))
     """Null: it arrived, or was given up."""
-    delivered_at: float | None = Field(default=None, sa_column=Column(Double))
+    delivered_at: float | None = Field(default=None, sa_column=Column(Moment()))
     error: str | None = Field(default=None, sa_column=Column(Text))
-    created_at: float = Field(sa_column=Column(Double, nullable=False))
+    created_at: float = Field(sa_column=Column(Moment(), nullable=False))
 
 
 class Artifact(SQLModel, table=True):
@@ -208,7 +201,7 @@ class Artifact(SQLModel, table=True):
     kind: str = Field(sa_column=Column(String(32), nullable=False))
     key: str = Field(default="", sa_column=Column(String(64), nullable=False))
     """Tells artifacts of one kind apart: a hash of the parameters, or empty where there are none."""
-    parameters: dict[str, Any] = Field(default_factory=dict, sa_column=Column(JSON, nullable=False))
+    parameters: dict[str, Any] = Field(default_factory=dict, sa_column=Column(Object(), nullable=False))
     state: str = Field(sa_column=Column(String(16), nullable=False))
     """wanted, running, ready or failed."""
     error: str | None = Field(default=None, sa_column=Column(Text))
@@ -216,13 +209,13 @@ class Artifact(SQLModel, table=True):
     file: str | None = Field(default=None, sa_column=Column(String(200)))
     """Its name in the storage."""
     sha256: str | None = Field(default=None, sa_column=Column(String(64)))
-    bytes: int | None = Field(default=None, sa_column=Column(BigInteger))
-    fence: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    bytes: int | None = Field(default=None, sa_column=Column(BigWhole(None)))
+    fence: int = Field(default=0, sa_column=Column(BigWhole(), nullable=False))
     owner: str | None = Field(default=None, sa_column=Column(String(200)))
-    lease: float | None = Field(default=None, sa_column=Column(Double))
-    attempts: int = Field(default=0, sa_column=Column(Integer, nullable=False))
-    requested_at: float = Field(sa_column=Column(Double, nullable=False))
-    ready_at: float | None = Field(default=None, sa_column=Column(Double))
+    lease: float | None = Field(default=None, sa_column=Column(Moment()))
+    attempts: int = Field(default=0, sa_column=Column(Whole(), nullable=False))
+    requested_at: float = Field(sa_column=Column(Moment(), nullable=False))
+    ready_at: float | None = Field(default=None, sa_column=Column(Moment()))
 
 
 class LogLine(SQLModel, table=True):
@@ -245,14 +238,14 @@ class Worker(SQLModel, table=True):
 
     name: str = Field(sa_column=Column(String(200), primary_key=True))
     host: str = Field(sa_column=Column(String(200), nullable=False))
-    pid: int = Field(sa_column=Column(Integer, nullable=False))
+    pid: int = Field(sa_column=Column(Whole(), nullable=False))
     machine: str | None = Field(default=None, sa_column=Column(String(200)))
     """Where the pid means something: start of the machine and process namespace."""
     device: str = Field(sa_column=Column(String(32), nullable=False))
-    slots: int = Field(sa_column=Column(Integer, nullable=False))
-    started_at: float = Field(sa_column=Column(Double, nullable=False))
-    last_seen: float = Field(sa_column=Column(Double, nullable=False))
-    report: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    slots: int = Field(sa_column=Column(Whole(), nullable=False))
+    started_at: float = Field(sa_column=Column(Moment(), nullable=False))
+    last_seen: float = Field(sa_column=Column(Real(), nullable=False))
+    report: dict[str, Any] | None = Field(default=None, sa_column=Column(Object(nullable=True)))
     """What it said of itself when it was last seen: memory, rounds a minute, versions."""
 
 
@@ -285,5 +278,5 @@ class IdempotencyKey(SQLModel, table=True):
     request: str = Field(sa_column=Column(String(64), nullable=False))
     """sha256 of method, path and body."""
     experiment: str = Field(sa_column=Column(String(26), ForeignKey("experiment.id"), nullable=False))
-    answer: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    answer: dict[str, Any] = Field(sa_column=Column(Object(), nullable=False))
     created_at: float = Field(sa_column=Column(Double, nullable=False))

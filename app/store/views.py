@@ -1,14 +1,17 @@
 """How the outside sees an experiment and a round: the same shape in REST, events and the Python client."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.store.plan import Window
+from app.store.numbers import finite
+from app.store.plan import clock_text
+from app.store.sound import sound_spec
 from app.store.states import State
 from app.store.tables import Experiment, LogLine, Round, Worker
-from engine.records import Headline
+from engine.records import Headline, HeadlineRule, conditions, headline_rule
 
 ROUND_FIELDS = (
     "round",
@@ -27,8 +30,11 @@ ROUND_FIELDS = (
     "cohort",
     "client_accuracy",
     "traces",
+    "dropped",
 )
 """The fields of engine.records.RoundRecord, in its order."""
+FIRST_MOMENT = datetime(1, 1, 2, tzinfo=UTC).timestamp()
+LAST_MOMENT = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 
 
 class ErrorView(BaseModel):
@@ -70,10 +76,14 @@ class ExperimentView(BaseModel):
     fingerprint: str = Field(description="sha256 of the spec without name, tags and notes")
     partition_fingerprint: str | None = Field(description="sha256 of who holds which samples; known once it runs")
     environment: dict[str, Any] | None = Field(description="Where the first round was computed")
-    bit_identical: bool = Field(description="False: a recomputed round differed after the environment had changed")
+    bit_identical: bool = Field(description="False: a recomputed round differed, on a GPU or in another environment")
     rounds: int = Field(description="Rounds T of the spec; round 0 is the opening")
     next_round: int = Field(description="The first round that is not stored yet")
     headline: Headline | None
+    headline_rule: HeadlineRule = Field(description="Which of its accuracies counts: C final, A and B best")
+    conditions: str = Field(
+        description="Equal where data, models, budget and evaluation are: such results can be ranked"
+    )
     error: ErrorView | None
     created_at: str = Field(description="ISO 8601, UTC")
     started_at: str | None
@@ -99,14 +109,14 @@ class ExperimentView(BaseModel):
 
 
 def experiment_view(row: Experiment, position: int | None = None) -> ExperimentView:
-    tested = row.best_round is not None
+    tested, spec = row.best_round is not None, sound_spec(row.spec)
     return ExperimentView(
         id=row.id,
         name=row.name,
         tags=row.tags,
         notes=row.notes,
         state=row.state,
-        spec=row.spec,
+        spec=spec,
         fingerprint=row.fingerprint,
         partition_fingerprint=row.partition_fingerprint,
         environment=row.environment,
@@ -116,6 +126,8 @@ def experiment_view(row: Experiment, position: int | None = None) -> ExperimentV
         headline=Headline(best_accuracy=row.best_accuracy, best_round=row.best_round, final_accuracy=row.final_accuracy)
         if tested
         else None,
+        headline_rule=headline_rule(spec),
+        conditions=conditions(spec),
         error=None if row.error_reason is None else ErrorView(reason=row.error_reason, detail=row.error_detail),
         created_at=iso(row.created_at),
         started_at=_iso(row.started_at),
@@ -146,11 +158,18 @@ def round_view(row: Round) -> dict[str, Any]:
     return {name: getattr(row, name) for name in ROUND_FIELDS}
 
 
+def json_text(record: Any) -> str:
+    """Records as JSON; a number that is none, which PostgreSQL can hold, becomes null."""
+    try:
+        return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        return json_text(finite(record))
+
+
 def _window(row: Experiment) -> WindowView | None:
     if row.window_from is None or row.window_to is None:
         return None
-    window = Window.of_minutes(row.window_from, row.window_to)
-    return WindowView(begin=window.begin, end=window.end)
+    return WindowView(begin=clock_text(row.window_from), end=clock_text(row.window_to))
 
 
 class LogLineView(BaseModel):
@@ -195,4 +214,6 @@ def _iso(seconds: float | None) -> str | None:
 
 
 def iso(seconds: float) -> str:
+    """A moment outside the calendar becomes its first or last one, a day inside so that every time zone can show it."""
+    seconds = min(max(seconds, FIRST_MOMENT), LAST_MOMENT)
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

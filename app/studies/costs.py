@@ -38,10 +38,16 @@ def written() -> dict[str, Cost]:
     return found
 
 
+def of(method: str) -> Cost:
+    """What the pages show; a method that came from elsewhere has no row."""
+    return written().get(method, {"reason": "its cost was never measured"})
+
+
 def rehearsed(method: str) -> Cost:
     """What the file must hold for a method."""
     try:
-        found = catalogue.estimate(ExperimentSpec.parse({**REFERENCE, "algorithm": {"name": method}}), None)
+        return asdict(catalogue.estimate(ExperimentSpec.parse({**REFERENCE, "algorithm": {"name": method}}), None))
     except SpecError as error:
         return {"reason": error.problems[0].message}
-    return {"reason": "it cannot be told in advance"} if found is None else asdict(found)
+    except catalogue.Untold as error:
+        return {"reason": str(error)}

@@ -23,8 +23,14 @@ appendix C only smaller ones); there is no distillation before the end of the wa
 the printed direction explodes where the target is near zero; Lf is a mean over the feature's components, as in the
 author's FedPAC, not the printed sum; the accuracy of step 2 is measured on the training samples, as no validation set
 is described; the server averages bodies as FedPer does, where Algorithm 1 adds the mean change, which is equal but not
-to the bit; an architecture that no client owns is no expert. The loss of a round is that of step 4. No pass is cached:
-training samples are augmented anew in every epoch.
+to the bit; an architecture that no client owns is no expert. With `training.recalibrate_below` experts are recalibrated
+before they make prototypes and teach (no preset of CompFL sets it). The loss of a round is that of step 4. No pass is
+cached: training samples are augmented anew in every epoch.
+
+Without a server: the v-th visit of a token in a round trains epochs vE … vE+E-1, and the epoch of step 1 has the number
+of the first of them. Tokens that meet are taught by the copies stored before; a head that is refitted to such a copy is
+forgotten with it, because the body it belongs to is replaced. The T rounds of gossip are those of the whole run, shared
+out equally; for T rounds of each of the M experts, as the paper may mean it, set rounds to M·T.
 """
 
 import copy
@@ -399,8 +405,9 @@ class CompFL(AveragesPerArchitecture[CompFLParams]):
                 z = model.body(x)
             return cross_entropy(model.head(z), y)
 
+        first = visit * self.setup.training.epochs
         head = Unit(model.head, self.params.head_lr, self.params.head_weight_decay, self.params.head_momentum)
-        fit(client, objective, train, update=[head], forward=[model.body], epochs=1, first_epoch=visit)
+        fit(client, objective, train, update=[head], forward=[model.body], epochs=1, first_epoch=first)
         client.losses.pop()  # not the loss of the round
 
     def _weigh(self, client: Client, teachers: Sequence[SplitModel], validation: Samples) -> list[float]:

@@ -10,6 +10,9 @@ https://arxiv.org/abs/2012.04221
 
 v_k is a whole model of its own with its own running statistics; it starts at w^0, stays at home and waits while its
 client is idle. Deviation: one average per architecture. The loss of a round is that of the global branch.
+
+The authors' λ = 1 goes with plain SGD. Momentum m makes a steady pull 1/(1-m) times as strong, so preset A, with
+m = 0.9, sets λ = 0.1; with λ = 1 the personal model would be the global one again after a few steps.
 """
 
 import copy
@@ -28,6 +31,8 @@ PERSONAL = "model"  # the part takes the model's role, so that its dropout masks
 
 
 class DittoParams(AlgorithmParams):
+    preset_values = {"A": {"weight": 0.1}}  # noqa: RUF012 declared as a class variable by the base
+
     name: Literal["ditto"] = "ditto"
     weight: float = Field(1.0, ge=0, le=100, description="λ: pull of the personal model to the global; 0 is Standalone")
     personal_epochs: int | None = Field(

@@ -14,7 +14,8 @@ The adaptability set is a part of the training samples that is fixed for the who
 trains with a_k = 0.5 the first time; every later time it first learns a_k for the G it has just received. For a test it
 learns a copy of a_k for the newest G. Deviations: a client that did not take part learns a_k when it next receives G,
 not every round (in the paper all clients take part); the frozen models answer once, not once per epoch; the learning
-rate does not decay. At least two samples stay for training.
+rate does not decay; under preset B the batch norm of F_k is recalibrated (`training.recalibrate_below`), so a_k is
+learned for it. At least two samples stay for training.
 """
 
 from collections.abc import Mapping

@@ -10,10 +10,13 @@ FedARC: Adaptive Residual Compensation for Data and Model Heterogeneous Federate
     use         h_k(P_k([f_k(x) ; G(x; θ)]) + r_F)
 
 Only θ travels; f_k, h_k, P_k, g_k, r_F and r_G are private and persistent. The anchor z̄ = Σ n_k z̄_k / Σ n_k is made
-once before round 1: every client trains one epoch of fusion only, sends the mean of the vector to be anchored, and
-forgets the training. Readings: the anchored vectors are the extractors' outputs as in the printed formula
-(`anchor_level`: the prose says the fused z); MSE without ½; the moving means start each round from the first batch's
-detached mean, which is unbiased; the head of the shared branch stays private, as only the extractor is said to travel.
+once before round 1: every client trains one epoch of fusion only, without residuals and anchor but with the weights a_F
+and a_G of every round, sends the mean of the vector to be anchored, and forgets the training. Readings: the anchored
+vectors are the extractors' outputs as in the printed formula (`anchor_level`: the prose says the fused z); MSE without
+½; the moving means start each round from the first batch's detached mean, which is unbiased; the head of the shared
+branch stays private, as only the extractor is said to travel.
+Deviation: a mean that is not finite is left out of the anchor, and under preset B batch norm is recalibrated before z̄_k
+is taken (`training.recalibrate_below`): after ten batches the features of a ResNet-152 can be anything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -138,12 +141,12 @@ class FedARC(AveragesModule[FedARCParams]):
         return ServerState({**server.groups, ANCHOR: anchor})
 
     def announce(self, server: ServerState, client: Client) -> Payload:
-        return server.groups[ANCHOR]
+        return server.groups.get(ANCHOR, {})  # nobody's mean was finite: there is no anchor
 
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)
         means = MovingMeans(self.params.momentum, self.params.mean_start)
-        anchor = client.announced["mean"] if self._anchors() else None
+        anchor = client.announced.get("mean") if self._anchors() else None
         self._train(client, means, residuals=self.params.residuals, anchor=anchor)
         return self.upload(client)
 

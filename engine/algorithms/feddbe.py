@@ -76,17 +76,20 @@ class FedDBE(AveragesModels[FedDBEParams]):
         centers: dict[str, Tensor] = {}
         for group in server.groups:
             members = [upload for upload in uploads if upload.group == group]
+            if not members:  # nobody's mean was finite
+                continue
             centers[group] = weighted_mean([member.payload for member in members], self.weights(members))["mean"]
         return ServerState({**server.groups, MEANS: centers})
 
     def announce(self, server: ServerState, client: Client) -> Payload:
-        return {"mean": server.groups[MEANS][self.group(client)]}
+        means, group = server.groups.get(MEANS, {}), self.group(client)
+        return {"mean": means[group]} if group in means else {}
 
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)
         regularised = self.params.mean_weight > 0
         means = MovingMeans(self.params.momentum, "zero") if regularised else None
-        center = client.announced["mean"] if regularised else None
+        center = client.announced.get("mean") if regularised else None
         self._train(client, means, offset=self.params.train_bias, center=center)
         return self.upload(client)
 

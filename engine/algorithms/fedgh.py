@@ -13,7 +13,8 @@ The server takes one step per pair, ordered by client and class, or S epochs of 
 one seed and preset B with 20 tiny networks of which a fifth take part, 40 rounds: accuracy is 0.37, with S = 100 and a
 rate of 0.1 it is 0.92, and that of Standalone is 0.66.
 Deviations: the published code steps a client's optimiser in the server's loop and never clears the gradients, so that
-its φ stays at its random start; here φ moves. Heads of different shape form groups with a φ each.
+its φ stays at its random start; here φ moves. Heads of different shape form groups with a φ each. Under preset B the
+prototypes come from a body whose batch norm is recalibrated (`training.recalibrate_below`).
 """
 
 from collections.abc import Sequence

@@ -164,8 +164,19 @@ class FedKD(SharesSmallModel[FedKDParams]):
         return start + (end - start) * t / self.setup.rounds
 
     def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        θ, T_t, slices = server.groups[MENTEE], self._energy(server.round + 1), self.params.slices
+        θ = server.groups[MENTEE]
         mean = weighted_mean([decompress(upload.payload, θ) for upload in uploads], self.weights(uploads))
+        return self._sent(server, mean)
+
+    def idle(self, server: ServerState) -> ServerState:
+        """Without a usable message the mean update is zero; the next round's clients must still be sent something."""
+        θ = server.groups[MENTEE]
+        if self.params.compressed == "parameters":
+            return ServerState({MENTEE: θ, MODEL: server.groups.get(MODEL) or compress(θ, 1.0)})
+        return self._sent(server, {name: torch.zeros_like(tensor) for name, tensor in θ.items()})
+
+    def _sent(self, server: ServerState, mean: Payload) -> ServerState:
+        θ, T_t, slices = server.groups[MENTEE], self._energy(server.round + 1), self.params.slices
         message, flops = compress(mean, T_t, slices), svd_flops(mean, T_t, slices)
         sent = decompress(message, θ)
         if self.params.compressed == "parameters":

@@ -13,7 +13,8 @@ Deviations: the printed average weighs a client by its samples of the class, the
 prototypes come from one more pass in eval mode, as cost comparisons assume, while public codes average the features met
 during training, in all epochs or in the last one (`source`). One public code forgets classes that were not sent in the
 round, which hurts when few clients take part (`forget_missing`). The authors look for the nearest prototype among a
-client's own classes, others among all (`candidates`).
+client's own classes, others among all (`candidates`). Under preset B the pass is made by a body whose batch norm is
+recalibrated (`training.recalibrate_below`).
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,8 @@ Collins, Hassani, Mokhtari, Shakkottai: Exploiting Shared Representations for Pe
     use      h(f(x; θ); φ_k)
 
 Deviations: weights n_k / Σ n_j instead of equal ones; as many epochs for the head as for the body (official scripts: 10
-and 5 or 1). With E_h = 0 and a head that is not frozen it is FedPer.
+and 5 or 1); under preset B a body that nobody has trained yet is recalibrated before the head learns on it
+(`training.recalibrate_below`). With E_h = 0 and a head that is not frozen it is FedPer.
 """
 
 from typing import Literal, Self

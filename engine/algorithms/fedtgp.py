@@ -17,7 +17,8 @@ Standalone in 0.66 and 0.84; the nearest prototype at d = 512 in 0.63 for client
 for those whose body is older.
 Readings: the margin is the code's; the text can be read as the largest distance of any two centres (`margin`); when
 only one class was received, δ = τ. Deviations: the published code takes prototypes from the weights before the round's
-training; here they come from the trained body. Distances are clamped at 1e-6, where their gradient is 0.
+training; here they come from the trained body, whose batch norm is recalibrated under preset B
+(`training.recalibrate_below`). Distances are clamped at 1e-6, where their gradient is 0.
 """
 
 from collections.abc import Mapping, Sequence

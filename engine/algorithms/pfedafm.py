@@ -148,4 +148,4 @@ class PFedAFM(AveragesModule[PFedAFMParams]):
         client.trace("alpha_mean", float(α.mean()))
         if client.round == self.setup.rounds:
             inside = α.clamp(0, 1)  # without the clamp of training the outer bins also hold what lies outside
-            client.trace("alpha_histogram", torch.histc(inside, HISTOGRAM_BINS, 0, 1).tolist())
+            client.trace("alpha_histogram", torch.histc(inside.cpu(), HISTOGRAM_BINS, 0, 1).tolist())

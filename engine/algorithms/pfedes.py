@@ -9,7 +9,8 @@ Personalized Federated Learning. AAAI 2025; first version https://arxiv.org/abs/
     use       F_k(x): the proxy is not needed
 
 Deviations: weights are normalised over the clients that took part; the optimiser is new in every phase (the public code
-lets momentum leak from client to client); a term whose weight is 0 is not computed.
+lets momentum leak from client to client); a term whose weight is 0 is not computed; under preset B the frozen F_k of
+phase 2 has the batch norm statistics of the original images (`training.recalibrate_below`), otherwise those of both.
 
 The paper starts the proxy "randomly"; here it is torch's default, and the ReLU at its end is the public code's. On one
 channel this ReLU can be dead from the start: enhanced images are then black, and stay so. Of the seeds 42 to 61, on
@@ -19,13 +20,14 @@ pictures of an experiment show it.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor, nn, no_grad
 from torch.nn.functional import cross_entropy
 
 from engine.algorithm import AlgorithmParams, Client, Method, Payload, Predictor
+from engine.frozen import LATER
 from engine.models import Proxy
 from engine.patterns import AveragesModule
 from engine.training import fit
@@ -34,16 +36,16 @@ from engine.training import fit
 class ResidualProxy(nn.Module):
     """x plus what the ordinary proxy adds: starts close to the image itself."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, layers: int, width: int) -> None:
         super().__init__()
-        self.added = Proxy(channels)
+        self.added = Proxy(channels, layers, width)
 
     def forward(self, x: Tensor) -> Tensor:
         enhanced: Tensor = x + self.added(x)
         return enhanced
 
 
-PROXIES: Mapping[str, Callable[[int], nn.Module]] = {"conv": Proxy, "residual": ResidualProxy}
+PROXIES: Mapping[str, Callable[[int, int, int], nn.Module]] = {"conv": Proxy, "residual": ResidualProxy}
 
 
 class PFedESParams(AlgorithmParams):
@@ -53,6 +55,8 @@ class PFedESParams(AlgorithmParams):
     proxy: Literal["conv", "residual"] = Field(
         "conv", description="The size-preserving proxy: the paper's two convolutions, or these added to the image"
     )
+    proxy_layers: Annotated[int, LATER] = Field(2, ge=1, le=16, description="Convolutions of the proxy")
+    proxy_width: Annotated[int, LATER] = Field(8, ge=1, le=512, description="Channels between its convolutions")
 
 
 class PFedES(AveragesModule[PFedESParams]):
@@ -70,8 +74,12 @@ class PFedES(AveragesModule[PFedESParams]):
     )
 
     def init_client(self, client: Client) -> None:
-        channels = self.setup.shape[0]
-        client.parts["proxy"] = self.setup.make("proxy", lambda: PROXIES[self.params.proxy](channels))
+        channels, params = self.setup.shape[0], self.params
+
+        def proxy() -> nn.Module:
+            return PROXIES[params.proxy](channels, params.proxy_layers, params.proxy_width)
+
+        client.parts["proxy"] = self.setup.make("proxy", proxy)
 
     def shared(self, client: Client) -> nn.Module:
         return client.parts["proxy"]

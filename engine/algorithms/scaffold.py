@@ -73,7 +73,7 @@ class SCAFFOLD(AveragesModels[SCAFFOLDParams]):
 
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)
-        y, η_l = client.model, self.setup.training.lr
+        y, η_l = client.model, self.setup.training.lr * client.lr_factor
         train = Unit(y, momentum=0.0)
         if not self.params.use_control:
             fit(client, supervised(y), client.train, update=[train])

@@ -13,7 +13,8 @@ digit is another sign, and the code of the papers does not augment them either. 
 the mean of the three constants. An imported float set is already normalised and passes unchanged.
 """
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -45,18 +46,29 @@ RESIZED_RATIO = (3 / 4, 4 / 3)
 _TRIES = 10  # rectangles drawn until one fits, as in torchvision
 
 
-def prepare(
-    batch: Tensor, transform: str, dataset: str, *, training: bool, generator: torch.Generator | None
-) -> Tensor:
-    """(B, H, W, C) uint8 to (B, C, H, W) float32 in channels_last memory; every sample has its own random decisions."""
+def decide(images: Tensor, count: int, transform: str, dataset: str, generator: torch.Generator) -> Tensor | None:
+    """The random decisions for a training batch of so many of these images: (k, count) integers on the CPU.
+
+    None: nothing is random.
+    """
+    augmentation = _augmentation(images, transform, dataset)
+    if augmentation is None:
+        return None
+    _, height, width, _ = images.shape
+    return torch.stack([part.long() for part in augmentation.decide(count, height, width, generator)])
+
+
+def prepare(batch: Tensor, transform: str, dataset: str, decisions: Tensor | None = None) -> Tensor:
+    """(B, H, W, C) uint8 to (B, C, H, W) float32 in channels_last memory; every sample has its own random decisions.
+
+    `decisions` are those of `decide`, on the batch's device; None: the batch is not augmented.
+    """
     if batch.is_floating_point():
         return batch.permute(0, 3, 1, 2).to(torch.float32)
-    augment = _augmentation(transform, dataset, batch.shape[3]) if training else None
-    if augment is None:
+    augmentation = None if decisions is None else _augmentation(batch, transform, dataset)
+    if decisions is None or augmentation is None:
         return _normalised(batch, transform, dataset).permute(0, 3, 1, 2)
-    if generator is None:
-        raise ValueError(f"transform {transform!r} draws random numbers in training and must be given a generator")
-    return augment(batch, dataset, generator).permute(0, 3, 1, 2)
+    return augmentation.apply(batch, dataset, *decisions.unbind()).permute(0, 3, 1, 2)
 
 
 def constants(transform: str, dataset: str, channels: int) -> tuple[list[float], list[float]]:
@@ -78,49 +90,83 @@ def _normalised(batch: Tensor, transform: str, dataset: str) -> Tensor:
 
 def _standardised(values: Tensor, transform: str, dataset: str) -> Tensor:
     # constants as long as an image: along a last axis of three the same operation takes four times as long
-    mean, deviation = _tiled(transform, dataset, values.shape[3], values.shape[1] * values.shape[2], values.device)
+    constants_of = _local.tiled
+    mean, deviation = constants_of(
+        transform, dataset, values.shape[3], values.shape[1] * values.shape[2], values.device
+    )
     values.view(len(values), -1).sub_(mean).div_(deviation)
     return values
 
 
-@lru_cache(maxsize=16)
 def _tiled(transform: str, dataset: str, channels: int, pixels: int, device: torch.device) -> tuple[Tensor, Tensor]:
     mean, deviation = constants(transform, dataset, channels)
     return torch.tensor(mean, device=device).repeat(pixels), torch.tensor(deviation, device=device).repeat(pixels)
 
 
-Augmentation = Callable[[Tensor, str, torch.Generator], Tensor]
+class _Local(threading.local):
+    """Each thread makes its own constants: on a GPU it has a stream of its own, which waits for no other one."""
+
+    def __init__(self) -> None:
+        self.tiled = lru_cache(maxsize=16)(_tiled)
 
 
-def _augmentation(transform: str, dataset: str, channels: int) -> Augmentation | None:
-    if channels == 1:
+_local = _Local()
+
+
+class _Augmentation(NamedTuple):
+    """What is random: first drawn on the CPU, then done to a batch on its device."""
+
+    decide: Callable[[int, int, int, torch.Generator], Sequence[Tensor]]
+    apply: Callable[..., Tensor]
+
+
+def _augmentation(images: Tensor, transform: str, dataset: str) -> _Augmentation | None:
+    if images.is_floating_point() or images.shape[3] == 1:
         return None
     if transform == "a":
-        return _augment_a
+        return _Augmentation(_decide_a, _augment_a)
     if transform == "b" and dataset == "domainnet":
-        return _augment_domainnet
+        return _Augmentation(_decide_domainnet, _augment_domainnet)
     if transform == "c":
-        return _augment_c
+        return _Augmentation(_decide_c, _augment_c)
     return None
 
 
-def _augment_a(batch: Tensor, dataset: str, generator: torch.Generator) -> Tensor:
+def _decide_a(count: int, height: int, width: int, generator: torch.Generator) -> Sequence[Tensor]:
+    return (
+        draw_flips(count, generator),
+        *draw_erasing(count, height, width, generator),
+        *draw_crops(count, generator),
+    )
+
+
+def _augment_a(
+    batch: Tensor,
+    dataset: str,
+    flip: Tensor,
+    top: Tensor,
+    left: Tensor,
+    tall: Tensor,
+    wide: Tensor,
+    down: Tensor,
+    right: Tensor,
+) -> Tensor:
     """Flip, erase, crop. Erasing moves behind the crop, where the same pixels are blanked together with the padding."""
     count, height, width, channels = batch.shape
-    flip = draw_flips(count, generator)
-    box = draw_erasing(count, height, width, generator)
-    down, right = draw_crops(count, generator)
     values = _normalised(_cropped(batch, flip, down, right), "a", dataset)
-    row = torch.arange(height) + down[:, None] - PADDING  # (B, H), places in the flipped image
-    column = torch.arange(width) + right[:, None] - PADDING  # (B, W)
+    row = _places(height, batch) + down[:, None] - PADDING  # (B, H), places in the flipped image
+    column = _places(width, batch) + right[:, None] - PADDING  # (B, W)
     kept_row, kept_column = _within(row, 0, height), _within(column, 0, width, channels)
-    hit_row = _within(row, box.top[:, None], box.height[:, None])
-    hit_column = _within(column, box.left[:, None], box.width[:, None], channels)
+    hit_row = _within(row, top[:, None], tall[:, None])
+    hit_column = _within(column, left[:, None], wide[:, None], channels)
     lines = values.view(count, height, width * channels)
-    lines.mul_(kept_row[:, :, None].to(batch.device)).mul_(kept_column[:, None, :].to(batch.device))
-    erased = hit_row[:, :, None].to(batch.device) * hit_column[:, None, :].to(batch.device)
-    lines.addcmul_(lines, erased, value=-1)  # v - v·1 = 0
+    lines.mul_(kept_row[:, :, None]).mul_(kept_column[:, None, :])
+    lines.addcmul_(lines, hit_row[:, :, None] * hit_column[:, None, :], value=-1)  # v - v·1 = 0
     return values
+
+
+def _places(size: int, batch: Tensor) -> Tensor:
+    return torch.arange(size, device=batch.device)
 
 
 def _within(place: Tensor, start: int | Tensor, length: int | Tensor, repeat: int = 1) -> Tensor:
@@ -128,12 +174,15 @@ def _within(place: Tensor, start: int | Tensor, length: int | Tensor, repeat: in
     return ((place >= start) & (place < start + length)).to(torch.float32).repeat_interleave(repeat, dim=1)
 
 
-def _augment_c(batch: Tensor, dataset: str, generator: torch.Generator) -> Tensor:
+def _decide_c(count: int, _height: int, _width: int, generator: torch.Generator) -> Sequence[Tensor]:
+    down, right = draw_crops(count, generator)
+    return draw_flips(count, generator), down, right
+
+
+def _augment_c(batch: Tensor, dataset: str, flip: Tensor, down: Tensor, right: Tensor) -> Tensor:
     """Crop, flip, then normalise: the padding is black before normalisation."""
-    down, right = draw_crops(len(batch), generator)
-    flip = draw_flips(len(batch), generator)
     # flipping the crop at offset r is cropping the flipped image at 2·padding - r
-    right = torch.where(flip, 2 * PADDING - right, right)
+    right = torch.where(flip > 0, 2 * PADDING - right, right)
     return _normalised(_cropped(batch, flip, down, right), "c", dataset)
 
 
@@ -149,27 +198,30 @@ def _cropped(batch: Tensor, flip: Tensor, down: Tensor, right: Tensor) -> Tensor
     windows = padded.as_strided(
         (2, count, offsets, offsets, height, width * channels), (side, image, row, column, row, 1)
     )
-    index = (part.to(batch.device) for part in (flip.long(), torch.arange(count), down, right))
-    return windows[tuple(index)].view(batch.shape)
+    return windows[flip, _places(count, batch), down, right].view(batch.shape)
 
 
-def _augment_domainnet(batch: Tensor, dataset: str, generator: torch.Generator) -> Tensor:
+def _decide_domainnet(count: int, height: int, width: int, generator: torch.Generator) -> Sequence[Tensor]:
+    box = draw_resized_crops(count, height, width, generator)
+    return draw_flips(count, generator), *box
+
+
+def _augment_domainnet(
+    batch: Tensor, dataset: str, flip: Tensor, top: Tensor, left: Tensor, tall: Tensor, wide: Tensor
+) -> Tensor:
     """Random resized crop, then flip.
 
     The library crops each file once, when it writes its folder. Here the crop is taken from the image of 64×64, anew in
     every epoch.
     """
-    count, height, width, _ = batch.shape
-    top, left, tall, wide = draw_resized_crops(count, height, width, generator)
-    flip = draw_flips(count, generator)
+    _, height, width, _ = batch.shape
     low_row, high_row, down = _stretch(top, tall, height)
     low_column, high_column, right = _stretch(left, wide, width)
-    mirror = flip[:, None]
+    mirror = flip[:, None] > 0
     low_column, high_column, right = (
         torch.where(mirror, part.flip(1), part) for part in (low_column, high_column, right)
     )
-    down = down[:, :, None, None].to(batch.device)
-    right = right[:, None, :, None].to(batch.device)
+    down, right = down[:, :, None, None], right[:, None, :, None]
     values = batch.to(torch.float32)
     upper = _gather(values, low_row, low_column).lerp_(_gather(values, low_row, high_column), right)
     lower = _gather(values, high_row, low_column).lerp_(_gather(values, high_row, high_column), right)
@@ -178,7 +230,7 @@ def _augment_domainnet(batch: Tensor, dataset: str, generator: torch.Generator) 
 
 def _stretch(start: Tensor, length: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """For each output place the two source places and the weight of the second: bilinear, half-pixel centres."""
-    place = (torch.arange(size) + 0.5) * (length[:, None] / size) - 0.5  # (B, size)
+    place = (_places(size, start) + 0.5) * (length[:, None] / size) - 0.5  # (B, size)
     place = torch.minimum(place.clamp(min=0), length[:, None] - 1.0)
     low = place.floor()
     high = torch.minimum(low + 1, length[:, None] - 1.0)
@@ -188,9 +240,9 @@ def _stretch(start: Tensor, length: Tensor, size: int) -> tuple[Tensor, Tensor, 
 def _gather(values: Tensor, row: Tensor, column: Tensor) -> Tensor:
     """Pixels (B, H, W, C) at the given rows (B, H) and columns (B, W)."""
     count, height, width, channels = values.shape
-    start = torch.arange(count)[:, None] * (height * width)
+    start = _places(count, values)[:, None] * (height * width)
     place = (start + row * width)[:, :, None] + column[:, None, :]
-    return values.reshape(-1, channels).index_select(0, place.view(-1).to(values.device)).view(values.shape)
+    return values.reshape(-1, channels).index_select(0, place.view(-1)).view(values.shape)
 
 
 # --- the random decisions: always drawn on the CPU, one call per kind, so a batch has the same ones on every device ---

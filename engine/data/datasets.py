@@ -115,21 +115,36 @@ class Availability:
     location: str  # folder or file; empty for a missing set, "built in" for one without files
     imported: bool = False
     clients: int = 0  # of an imported set
+    found: int | None = None  # images that lie there, where they were counted
+
+    @property
+    def incomplete(self) -> bool:
+        """Fewer images lie there than were published."""
+        return self.found is not None and self.found < self.images
 
 
-def available(root: Path | None) -> tuple[Availability, ...]:
-    """Every known data set and whether it is there; nothing is decoded."""
+def available(root: Path | None, *, count: bool = False) -> tuple[Availability, ...]:
+    """Every known data set and whether it is there; nothing is decoded. `count` looks at every image file's name."""
     rows = []
     for entry in PUBLISHED.values():
-        found = None if entry.bundled else readers.find(entry.name, root)
-        location = "built in" if entry.bundled else "" if found is None else str(found[1])
+        place = None if entry.bundled else readers.find(entry.name, root)
+        location = "built in" if entry.bundled else "" if place is None else str(place[1])
         rows.append(
-            Availability(entry.name, entry.title, entry.shape, entry.classes, entry.images, bool(location), location)
+            Availability(
+                entry.name,
+                entry.title,
+                entry.shape,
+                entry.classes,
+                entry.images,
+                bool(location),
+                location,
+                found=place[0].count(place[1]) if count and place is not None else None,
+            )
         )
     for name, path in sorted(_imported_files(root).items()):
         try:
             tensors, notes = files.read_tensors(path, full_check=False)
-            count, height, width, channels = tensors["images"].shape
+            number, height, width, channels = tensors["images"].shape
             about = json.loads(notes["about"])
             classes, clients = int(about["classes"]), len(about["ranges"])
         except (DataDamaged, KeyError, ValueError) as error:
@@ -137,7 +152,7 @@ def available(root: Path | None) -> tuple[Availability, ...]:
             continue
         rows.append(
             Availability(
-                name, f"{name} (imported)", (channels, height, width), classes, count, True, str(path), True, clients
+                name, f"{name} (imported)", (channels, height, width), classes, number, True, str(path), True, clients
             )
         )
     return tuple(rows)
@@ -186,7 +201,9 @@ def _imported_files(root: Path | None) -> dict[str, Path]:
 
 _in_use: "weakref.WeakValueDictionary[tuple[str, ...], Dataset]" = weakref.WeakValueDictionary()
 _recent: OrderedDict[tuple[str, ...], Dataset] = OrderedDict()
+_decoding: "weakref.WeakValueDictionary[tuple[str, ...], threading.Lock]" = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+"""Of the three above. Decoding takes minutes, so it holds the lock of its own files instead."""
 
 
 def load(spec: DatasetSpec, root: Path | None, progress: Progress | None = None) -> Dataset:
@@ -198,15 +215,19 @@ def load(spec: DatasetSpec, root: Path | None, progress: Progress | None = None)
         where = (str(path), str(path.stat().st_mtime_ns), str(root))
     key = (spec.model_dump_json(exclude={"transform"}), *where)
     with _lock:
-        dataset = _in_use.get(key)
+        decoding = _decoding.setdefault(where or key, threading.Lock())
+    with decoding:
+        with _lock:
+            dataset = _in_use.get(key)
         if dataset is None:
             dataset = _load(spec, place, root, progress or readers.quiet)
+        with _lock:
             _in_use[key] = dataset
-        _recent[key] = dataset
-        _recent.move_to_end(key)
-        while len(_recent) > _KEPT:
-            _recent.popitem(last=False)
-        return dataset
+            _recent[key] = dataset
+            _recent.move_to_end(key)
+            while len(_recent) > _KEPT:
+                _recent.popitem(last=False)
+    return dataset
 
 
 def _load(

@@ -12,7 +12,7 @@ import numpy as np
 from engine.data import datasets, files, readers
 from engine.data.archives import unpack
 from engine.data.datasets import PUBLISHED, Availability, available
-from engine.data.download import FetchError, Remote, checksum, fetch
+from engine.data.download import Remote, checksum, fetch
 from engine.data.errors import DataDamaged, DataMissing
 
 Report = Callable[[str, int, int | None], None]
@@ -113,7 +113,7 @@ CONTENT_SUMS: Mapping[str, str] = {
 
 
 def list_sets(root: Path | None) -> tuple[Availability, ...]:
-    return available(root)
+    return available(root, count=True)
 
 
 def _published(name: str) -> None:
@@ -133,13 +133,13 @@ def get(name: str, root: Path, report: Report, remotes: Sequence[Remote] | None 
         return found[1]
     sources = REMOTES.get(name) if remotes is None else remotes
     if sources is None:
-        raise FetchError(
+        raise DataMissing(
             f"{name} has no direct address: get it from its publisher ({PACS_PAGE}), unpack it, and use: "
             f"fedarena data import {name} --from FOLDER"
         )
     target = root / name
     if target.exists():
-        raise FetchError(f"{target} is there but holds no complete {name}; move it away first")
+        raise DataDamaged(f"{target} is there but holds no complete {name}; move it away first")
     downloads = root / ".downloads" / name
     paths = [fetch(source, downloads, _download_report(report, source.file)) for source in sources]
     with files.staging(root, name) as stage:
@@ -231,6 +231,11 @@ def _copy(paths: Sequence[Path], source: Path, target: Path, report: Report) -> 
 
 
 def _import_clients(name: str, source: Path, root: Path, report: Report, *, replace: bool) -> Imported:
+    if name in PUBLISHED:
+        raise DataDamaged(
+            f"{source} is a folder of clients, which must not have the name of another data set, but got {name!r}; "
+            f"choose one of your own, such as my-{name}"
+        )
     path = datasets.imported_path(name, root)
     if path.exists() and not replace:
         raise DataDamaged(f"an imported set {name!r} is already there ({path}); give --replace to replace it")

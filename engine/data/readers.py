@@ -55,6 +55,7 @@ class Layout:
     match: Callable[[Path], bool]  # cheap: is this the folder?
     files: Callable[[Path], list[Path]]  # every file that is read, in a fixed order
     read: Callable[[Path], Contents]
+    count: Callable[[Path], int | None] = lambda _folder: None  # images; None: only decoding them all would tell
 
 
 def quiet(done: int, total: int) -> None:
@@ -108,6 +109,18 @@ def _read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     return np.frombuffer(body, np.uint8).reshape(shape)
 
 
+def _count_idx(folder: Path) -> int | None:
+    """By the first length in the headers of both image files."""
+    total = 0
+    for path, _ in _pairs(_idx_files(folder)):
+        try:
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                total += int.from_bytes(file.read(8)[4:], "big")
+        except (OSError, EOFError, zlib.error):
+            return None  # reading it will say what is wrong
+    return total
+
+
 def _idx_reader(class_names: tuple[str, ...]) -> Callable[[Path], Contents]:
     def read(folder: Path) -> Contents:
         parts = []
@@ -141,7 +154,12 @@ def _pairs(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
 
 def _idx_layout(title: str, folders: tuple[str, ...], class_names: tuple[str, ...]) -> Layout:
     return Layout(
-        title, folders, lambda folder: len(_idx_files(folder)) == len(_IDX_PARTS), _idx_files, _idx_reader(class_names)
+        title,
+        folders,
+        lambda folder: len(_idx_files(folder)) == len(_IDX_PARTS),
+        _idx_files,
+        _idx_reader(class_names),
+        _count_idx,
     )
 
 
@@ -176,6 +194,11 @@ def _binary_files(form: _Cifar) -> Callable[[Path], list[Path]]:
         return [folder / f"{name}.bin" for name in (*form.train, form.test)]
 
     return files
+
+
+def _count_binary(form: _Cifar) -> Callable[[Path], int]:
+    record = form.label_bytes + _PIXELS
+    return lambda folder: sum(path.stat().st_size // record for path in _binary_files(form)(folder))
 
 
 def _pickle_files(form: _Cifar) -> Callable[[Path], list[Path]]:
@@ -375,6 +398,11 @@ def _in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=(lambda name: (int(name), name)) if all(name.isdigit() for name in names) else None)
 
 
+def _count_images(files: Callable[[Path], list[Path]]) -> Callable[[Path], int]:
+    """For layouts whose files are the images and a few lists."""
+    return lambda folder: sum(path.suffix.lower() in IMAGE_SUFFIXES for path in files(folder))
+
+
 # Flowers-102: torchvision's layout
 
 
@@ -499,7 +527,7 @@ def _domain_layout(title: str, folders: tuple[str, ...], domains: tuple[str, ...
         ]
         return _image_contents(rows, names, found, folder)
 
-    return Layout(title, folders, match, files, read)
+    return Layout(title, folders, match, files, read, _count_images(files))
 
 
 # --- shared ------------------------------------------------------------------------------------------------------
@@ -525,8 +553,15 @@ def _cifar_layouts(form: _Cifar, binary: str, pickled: str, name_files: tuple[st
             _all_there(binaries),
             _with_names(binaries, *name_files),
             _binary_reader(form, name_files),
+            _count_binary(form),
         ),
-        Layout(pickled, (pickled,), _all_there(pickles), _with_names(pickles, form.names), _pickle_reader(form)),
+        Layout(
+            pickled,
+            (pickled,),
+            _all_there(pickles),
+            _with_names(pickles, form.names),
+            _pickle_reader(form),
+        ),
     )
 
 
@@ -544,7 +579,14 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
         _CIFAR100, "cifar-100-binary", "cifar-100-python", ("coarse_label_names.txt", "fine_label_names.txt")
     ),
     "flowers102": (
-        Layout("flowers-102", ("flowers-102",), _flowers_match, _flowers_files, _read_flowers),
+        Layout(
+            "flowers-102",
+            ("flowers-102",),
+            _flowers_match,
+            _flowers_files,
+            _read_flowers,
+            _count_images(_flowers_files),
+        ),
         Layout(
             "class folders",
             ("flowers-102", "Flowers102", "flower_data", "oxford-102-flowers"),
@@ -554,6 +596,7 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
             ),
             _split_files,
             lambda folder: _folder_of_classes(_split_parts(folder), folder),
+            _count_images(_split_files),
         ),
     ),
     "tiny-imagenet": (
@@ -563,6 +606,7 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
             lambda folder: _has_class_images(folder / "train"),
             _tiny_files,
             _read_tiny,
+            _count_images(_tiny_files),
         ),
     ),
     "pacs": (_domain_layout("domain and class folders", ("PACS", "PACS/kfold", "pacs/kfold"), PACS_DOMAINS),),
@@ -614,6 +658,9 @@ def find_below(name: str, folder: Path) -> tuple[Layout, Path] | None:
 # --- a folder of PFLlib or HtFLlib --------------------------------------------------------------------------------
 
 
+MOST_CLASSES = 100_000
+
+
 @dataclass(frozen=True, eq=False)
 class ClientFolder:
     """What `config.json`, `train/<k>.npz` and `test/<k>.npz` hold, client after client."""
@@ -632,9 +679,16 @@ def is_client_folder(folder: Path) -> bool:
 def read_client_folder(folder: Path, progress: Progress = quiet) -> ClientFolder:
     try:
         config = json.loads((folder / "config.json").read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataDamaged(f"{folder / 'config.json'} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise DataDamaged(f"{folder / 'config.json'} must hold an object, but holds {type(config).__name__}")
     clients = _consecutive(folder / "train")
+    if (said := config.get("num_clients", clients)) != clients:
+        raise DataDamaged(
+            f"{folder / 'config.json'}: num_clients must be the number of files train/<k>.npz, {clients}, "
+            f"but got {said!r}"
+        )
     if _consecutive(folder / "test") != clients:
         raise DataDamaged(f"{folder} must hold test/<k>.npz for the same clients 0..{clients - 1} as train/<k>.npz")
     images: list[NDArray[Any]] = []
@@ -659,8 +713,12 @@ def read_client_folder(folder: Path, progress: Progress = quiet) -> ClientFolder
     every = np.concatenate(labels)
     if len(every) == 0:
         raise DataDamaged(f"{folder} holds no sample")
-    named = config.get("num_classes") if isinstance(config, dict) else None
-    classes = named if isinstance(named, int) and named > 0 else int(every.max()) + 1
+    classes = config.get("num_classes", int(every.max()) + 1)
+    if not isinstance(classes, int) or isinstance(classes, bool) or not 1 <= classes <= MOST_CLASSES:
+        raise DataDamaged(
+            f"{folder / 'config.json'}: num_classes must be a whole number from 1 to {MOST_CLASSES}, "
+            f"but got {classes!r}"
+        )
     if every.min() < 0 or every.max() >= classes:
         raise DataDamaged(
             f"{folder / 'config.json'} says num_classes {classes}, but the labels are {every.min()}..{every.max()}"

@@ -1,12 +1,12 @@
 """One client's samples as a view on the data set, handed out in batches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from engine.data.augment import prepare
+from engine.data.augment import decide, prepare
 from engine.data.datasets import Dataset
 from engine.data.spec import Transform
 
@@ -56,30 +56,40 @@ class Samples:
         """(L,): how many samples each class has."""
         return torch.bincount(self.labels, minlength=classes).to(self.device)
 
-    def batch(self, positions: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Images (B, C, H, W), float and channels last, and labels (B,); augmented only when a generator is given."""
-        training = self.augment and generator is not None
-        rows = self.index[positions].to(self.dataset.images.device)
-        images = prepare(
-            self.dataset.images[rows],
-            self.transform,
-            self.dataset.name,
-            training=training,
-            generator=generator if training else None,
-        )
-        return images.to(self.device), self.labels[positions].to(self.device)
+    def batch(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Images (B, C, H, W), float and channels last, and labels (B,); unaugmented."""
+        return next(self._batches([positions]))
 
     def in_order(self, batch_size: int = EVALUATION_BATCH) -> Iterator[tuple[Tensor, Tensor]]:
         """All samples once, in order and unaugmented."""
-        for positions in torch.split(torch.arange(len(self)), batch_size):
-            yield self.batch(positions)
+        return self._batches(torch.split(torch.arange(len(self)), batch_size))
 
     def shuffled(
         self, batch_size: int, order: torch.Generator, augmentation: torch.Generator
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """One epoch. A last batch of a single sample joins the one before it: batch norm cannot work on one."""
-        for positions in split_batches(torch.randperm(len(self), generator=order), batch_size):
-            yield self.batch(positions, augmentation)
+        return self._batches(split_batches(torch.randperm(len(self), generator=order), batch_size), augmentation)
+
+    def _batches(
+        self, batches: Sequence[Tensor], augmentation: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of these positions, augmented if there is a generator.
+
+        Rows, labels and the random decisions of all of them travel to the images' device at once: a GPU would wait
+        for every copy.
+        """
+        images, transform, name = self.dataset.images, self.transform, self.dataset.name
+        positions = torch.cat(list(batches))
+        columns = [torch.stack([self.index[positions], self.labels[positions]])]
+        if self.augment and augmentation is not None:
+            drawn = [decide(images, len(batch), transform, name, augmentation) for batch in batches]
+            if decisions := [part for part in drawn if part is not None]:
+                columns.append(torch.cat(decisions, dim=1))
+        table = torch.cat(columns).to(images.device)
+        for part in torch.split(table, [len(batch) for batch in batches], dim=1):
+            rows, labels, decisions_of = part[0], part[1], part[2:] if len(part) > 2 else None
+            batch = prepare(images[rows], transform, name, decisions_of)
+            yield batch.to(self.device), labels.to(self.device)
 
 
 def split_batches(order: Tensor, batch_size: int) -> list[Tensor]:

@@ -2,7 +2,7 @@
 
 from engine.models.cnn import Proxy
 from engine.models.dropout import SeededDropout, seed_dropout
-from engine.models.families import FAMILIES, Family, assign
+from engine.models.families import FAMILIES, Assignment, Family, assign
 from engine.models.registry import ARCHITECTURES, Architecture, build, check
 from engine.models.split import Shape, SplitModel, count
 
@@ -10,6 +10,7 @@ __all__ = [
     "ARCHITECTURES",
     "FAMILIES",
     "Architecture",
+    "Assignment",
     "Family",
     "Proxy",
     "SeededDropout",

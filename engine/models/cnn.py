@@ -6,6 +6,7 @@ then touches a quarter of the elements.
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import nn
 
@@ -125,14 +126,12 @@ def tiny_bn(shape: Shape, feature_dim: int) -> nn.Module:
 class Proxy(nn.Sequential):
     """pFedES' shared image-to-image extractor: it keeps the size of the image."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, layers: int = 2, width: int = 8) -> None:
         if channels < 1:
             raise ValueError(f"a proxy needs at least 1 channel, but got {channels}; give the images' channel count")
-        super().__init__(
-            OrderedDict(
-                conv1=nn.Conv2d(channels, 8, 3, padding=1),
-                act1=nn.ReLU(),
-                conv2=nn.Conv2d(8, channels, 3, padding=1),
-                act2=nn.ReLU(),
-            )
-        )
+        widths = [channels, *[width] * (layers - 1), channels]
+        modules: OrderedDict[str, nn.Module] = OrderedDict()
+        for number, (before, after) in enumerate(pairwise(widths), 1):
+            modules[f"conv{number}"] = nn.Conv2d(before, after, 3, padding=1)
+            modules[f"act{number}"] = nn.ReLU()
+        super().__init__(modules)

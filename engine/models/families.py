@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+import torch
+
+from engine import rng
 from engine.models.registry import ARCHITECTURES, HTFE_8, HTFE_8_HTC_4, HTFE_WIDTH, RES34_HTC_4, with_head
 
 
@@ -51,11 +54,17 @@ def _families() -> Iterator[Family]:
 FAMILIES: Mapping[str, Family] = MappingProxyType({family.name: family for family in _families()})
 
 
-def assign(family: Family, clients: int, how: Literal["modulo", "blocks"]) -> list[str]:
-    """The architecture of every client: id modulo the family's size, or equal blocks of ids in family order."""
+Assignment = Literal["modulo", "blocks", "uniform"]
+
+
+def assign(family: Family, clients: int, how: Assignment, seed: int) -> list[str]:
+    """The architecture of every client: id modulo the family's size, equal blocks of ids in family order, or drawn."""
     if clients < 1:
         raise ValueError(f"a federation needs at least 1 client, but got {clients}")
     size = len(family.members)
     if how == "modulo":
         return [family.members[client % size] for client in range(clients)]
-    return [family.members[client * size // clients] for client in range(clients)]
+    if how == "blocks":
+        return [family.members[client * size // clients] for client in range(clients)]
+    drawn = torch.randint(size, (clients,), generator=rng.generator(seed, "architectures"))
+    return [family.members[index] for index in drawn.tolist()]

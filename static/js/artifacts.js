@@ -82,7 +82,7 @@ class Artifacts {
     const ready = this.rows.filter((row) => row.state === "ready");
     const open = this.rows.filter((row) => OPEN.has(row.state));
     const failed = this.rows.filter((row) => row.state === "failed");
-    setText(one("#artifacts-hint"), finished ? (this.rows.length ? "" : "Made by a worker when you ask for them.") : "They can be made once the experiment has finished.");
+    setText(one("#artifacts-hint"), finished ? (this.rows.length ? "" : "Made by a worker when you ask for them.") : "Available when the experiment has finished.");
     for (const button of this.root.querySelectorAll("[data-want]")) {
       const kind = /** @type {HTMLElement} */ (button).dataset.want;
       /** @type {HTMLElement} */ (button).hidden = !finished || ready.some((row) => row.kind === kind);
@@ -102,10 +102,10 @@ class Artifacts {
   }
 
   renderFiles(ready) {
-    const table = one("#artifact-files");
-    table.hidden = ready.length === 0;
+    const frame = one("#artifact-files");
+    frame.hidden = ready.length === 0;
     fill(
-      one("tbody", table),
+      one("tbody", frame),
       ready.map((row) =>
         h(
           "tr",

@@ -38,8 +38,19 @@ export class Boxplot {
     this.rounds = [];
     fill(
       tools,
-      toolButton("CSV", "Download the accuracies of all tested rounds", () => download(`${file()}.csv`, csv([["round", "accuracy"], ...this.rounds.flatMap(({ round, values }) => values.map((value) => [round, value]))]), "text/csv")),
-      toolButton("SVG", "Download this chart as a vector image", () => download(`${file()}.svg`, this.toSvg(), "image/svg+xml")),
+      toolButton("CSV", "Download the accuracies of all tested rounds", () =>
+        download(
+          `${file()}.csv`,
+          csv([
+            ["round", "accuracy"],
+            ...this.rounds.flatMap(({ round, values }) => values.map((value) => [round, value])),
+          ]),
+          "text/csv",
+        ),
+      ),
+      toolButton("SVG", "Download this chart as a vector image", () =>
+        download(`${file()}.svg`, this.toSvg(), "image/svg+xml"),
+      ),
       toolButton("PNG", "Download this chart as an image", () => downloadPng(`${file()}.png`, this.toSvg())),
     );
     onThemeChange(() => this.draw());
@@ -58,7 +69,12 @@ export class Boxplot {
     }
     const width = this.root.clientWidth;
     if (!width) return;
-    const ink = { grid: cssColour("--grid"), text: cssColour("--text-muted"), surface: cssColour("--surface"), colour: isDark() ? this.style.dark : this.style.light };
+    const ink = {
+      grid: cssColour("--grid"),
+      text: cssColour("--text-muted"),
+      surface: cssColour("--surface"),
+      colour: isDark() ? this.style.dark : this.style.light,
+    };
     fill(this.root, this.picture(width, ink));
   }
 
@@ -75,18 +91,29 @@ export class Boxplot {
   picture(width, ink) {
     const shown = chosen(this.rounds, this.most);
     // one by one: thousands of clients are more than a call takes as arguments
-    const [least, most] = shown.flatMap((item) => item.values).reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [1, 0]);
+    const [least, most] = shown
+      .flatMap((item) => item.values)
+      .reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [1, 0]);
     const low = Math.max(0, least - 0.02);
     const high = Math.min(1, most + 0.02);
-    const y = (value) => SIDE.top + (HEIGHT - SIDE.top - SIDE.bottom) * (1 - (value - low) / Math.max(1e-9, high - low));
+    const y = (value) =>
+      SIDE.top + (HEIGHT - SIDE.top - SIDE.bottom) * (1 - (value - low) / Math.max(1e-9, high - low));
     const room = (width - SIDE.left - SIDE.right) / shown.length;
     const wide = Math.min(28, room * 0.6);
     const words = { fill: ink.text, "font-size": 12, "text-anchor": "middle" };
     const line = { stroke: ink.colour, "stroke-width": 1.5 };
     const parts = [];
     for (const value of ticks(low, high, 5)) {
-      parts.push(shape("line", { stroke: ink.grid, x1: SIDE.left, x2: width - SIDE.right, y1: y(value), y2: y(value) }));
-      parts.push(shape("text", { ...words, "text-anchor": "end", x: SIDE.left - 6, y: y(value) + 4 }, String(Number((100 * value).toPrecision(6)))));
+      parts.push(
+        shape("line", { stroke: ink.grid, x1: SIDE.left, x2: width - SIDE.right, y1: y(value), y2: y(value) }),
+      );
+      parts.push(
+        shape(
+          "text",
+          { ...words, "text-anchor": "end", x: SIDE.left - 6, y: y(value) + 4 },
+          String(Number((100 * value).toPrecision(6))),
+        ),
+      );
     }
     const labelStep = Math.max(1, Math.ceil(34 / room));
     shown.forEach(({ round, values }, index) => {
@@ -96,19 +123,71 @@ export class Boxplot {
         shape(
           "g",
           { class: "box" },
-          shape("title", {}, `Round ${round}: ${values.length} clients, ${percent(lowest)} to ${percent(highest)}, middle half ${percent(first)} – ${percent(third)}, median ${percent(middle)}, mean ${percent(mean(values))}`),
-          shape("rect", { class: "box-hit", fill: "none", x: centre - room / 2, y: SIDE.top, width: room, height: HEIGHT - SIDE.top - SIDE.bottom }),
+          shape(
+            "title",
+            {},
+            [
+              `Round ${round}: ${values.length} clients`,
+              `${percent(lowest)} to ${percent(highest)}`,
+              `interquartile range ${percent(first)} – ${percent(third)}`,
+              `median ${percent(middle)}`,
+              `mean ${percent(mean(values))}`,
+            ].join(", "),
+          ),
+          shape("rect", {
+            class: "box-hit",
+            fill: "none",
+            x: centre - room / 2,
+            y: SIDE.top,
+            width: room,
+            height: HEIGHT - SIDE.top - SIDE.bottom,
+          }),
           shape("line", { ...line, x1: centre, x2: centre, y1: y(lowest), y2: y(highest) }),
-          shape("rect", { ...line, fill: ink.colour, "fill-opacity": 0.18, x: centre - wide / 2, y: y(third), width: wide, height: Math.max(1, y(first) - y(third)) }),
-          shape("line", { ...line, "stroke-width": 2.5, x1: centre - wide / 2, x2: centre + wide / 2, y1: y(middle), y2: y(middle) }),
+          shape("rect", {
+            ...line,
+            fill: ink.colour,
+            "fill-opacity": 0.18,
+            x: centre - wide / 2,
+            y: y(third),
+            width: wide,
+            height: Math.max(1, y(first) - y(third)),
+          }),
+          shape("line", {
+            ...line,
+            "stroke-width": 2.5,
+            x1: centre - wide / 2,
+            x2: centre + wide / 2,
+            y1: y(middle),
+            y2: y(middle),
+          }),
           shape("circle", { ...line, fill: ink.surface, cx: centre, cy: y(mean(values)), r: 2.5 }),
         ),
       );
-      if ((shown.length - 1 - index) % labelStep === 0) parts.push(shape("text", { ...words, x: centre, y: HEIGHT - SIDE.bottom + 16 }, String(round)));
+      if ((shown.length - 1 - index) % labelStep === 0)
+        parts.push(shape("text", { ...words, x: centre, y: HEIGHT - SIDE.bottom + 16 }, String(round)));
     });
-    parts.push(shape("text", { ...words, x: SIDE.left + (width - SIDE.left - SIDE.right) / 2, y: HEIGHT - 3 }, "Round"));
-    parts.push(shape("text", { ...words, transform: `translate(12 ${(HEIGHT - SIDE.bottom + SIDE.top) / 2}) rotate(-90)` }, "Accuracy (%)"));
+    parts.push(
+      shape("text", { ...words, x: SIDE.left + (width - SIDE.left - SIDE.right) / 2, y: HEIGHT - 3 }, "Round"),
+    );
+    parts.push(
+      shape(
+        "text",
+        { ...words, transform: `translate(12 ${(HEIGHT - SIDE.bottom + SIDE.top) / 2}) rotate(-90)` },
+        "Accuracy (%)",
+      ),
+    );
     const last = shown[shown.length - 1];
-    return shape("svg", { class: "boxplot", viewBox: `0 0 ${width} ${HEIGHT}`, "font-family": "system-ui, sans-serif", role: "img", "aria-label": `Accuracy of the clients in ${shown.length} rounds; in round ${last.round} the median is ${percent(quantile(last.values, 0.5))}` }, ...parts);
+    const median = percent(quantile(last.values, 0.5));
+    return shape(
+      "svg",
+      {
+        class: "boxplot",
+        viewBox: `0 0 ${width} ${HEIGHT}`,
+        "font-family": "system-ui, sans-serif",
+        role: "img",
+        "aria-label": `Accuracy of the clients in ${shown.length} rounds; median in round ${last.round}: ${median}`,
+      },
+      ...parts,
+    );
   }
 }

@@ -3,38 +3,79 @@
 import { swatch } from "./chart-swatch.js";
 import { methodStyle, methodTitle } from "./colours.js";
 import { h } from "./dom.js";
+import { METHOD, fieldTitle, show } from "./series.js";
 
 export const ENDED = new Set(["finished", "failed", "cancelled", "diverged", "not_applicable"]);
 export const RETRIED = new Set(["failed", "cancelled", "diverged"]);
 
-/** How many experiments of a sweep are in one of the states. @param {Record<string, number>} counts @param {Set<string>} states */
+/**
+ * How many experiments of a sweep are in one of the states.
+ * @param {Record<string, number>} counts @param {Set<string>} states
+ */
 export function countOf(counts, states) {
   return Object.entries(counts).reduce((sum, [state, count]) => sum + (states.has(state) ? count : 0), 0);
 }
 
 /** "3 queued, 2 running, 7 finished". @param {Record<string, number>} counts */
 export function countsText(counts) {
-  return Object.entries(counts).map(([state, count]) => `${count} ${state.replaceAll("_", " ")}`).join(", ");
+  return Object.entries(counts)
+    .map(([state, count]) => `${count} ${state.replaceAll("_", " ")}`)
+    .join(", ");
 }
 
 /** A value as a short text; an object by its name with the other fields behind it. */
-export function valueText(value) {
+function valueText(value) {
   if (value === null || value === undefined) return "–";
-  if (typeof value !== "object") return String(value);
-  if (Array.isArray(value)) return JSON.stringify(value);
+  if (typeof value !== "object" || Array.isArray(value)) return show(value);
   const { name, ...rest } = value;
-  const more = Object.entries(rest).map(([key, inner]) => `${key} ${valueText(inner)}`).join(", ");
+  const more = Object.entries(rest)
+    .map(([key, inner]) => `${fieldTitle(key)} ${valueText(inner)}`)
+    .join(", ");
   return [name, more].filter(Boolean).join(", ");
+}
+
+/**
+ * The method that a swept value names, with its other fields as a text.
+ * @returns {{method: string, rest: string}|null}
+ */
+function methodIn(path, value) {
+  if (path === METHOD && typeof value === "string") return { method: value, rest: "" };
+  if (path !== "algorithm" || typeof value?.name !== "string") return null;
+  return { method: value.name, rest: valueText({ ...value, name: undefined }) };
 }
 
 /** The content of a table cell for a swept value; methods have their colour and title. */
 export function valueNode(path, value) {
-  const method = path === "algorithm" ? value?.name : path === "algorithm.name" ? value : null;
-  if (typeof method !== "string") return valueText(value);
-  const rest = typeof value === "object" ? valueText({ ...value, name: undefined }) : "";
-  return h("span", { class: "method" }, swatch(methodStyle(method)), methodTitle(method), rest ? h("span", { class: "muted" }, rest) : null);
+  const found = methodIn(path, value);
+  if (!found) return valueText(value);
+  return h(
+    "span",
+    { class: "method" },
+    swatch(methodStyle(found.method)),
+    methodTitle(found.method),
+    found.rest ? h("span", { class: "muted" }, found.rest) : null,
+  );
+}
+
+/**
+ * A cell of a sweep in words: "FedProto, participation 0.5".
+ * @param {string[]} paths @param {Record<string, any>} values
+ */
+export function cellText(paths, values) {
+  const text = (path) => {
+    const found = methodIn(path, values[path]);
+    return found
+      ? [methodTitle(found.method), found.rest].filter(Boolean).join(", ")
+      : `${fieldTitle(path)} ${valueText(values[path])}`;
+  };
+  return paths.map(text).join(", ");
+}
+
+/** The swept fields of a sweep in words. */
+export function sweptText(sweep) {
+  return [...new Set(sweep.paths.map(fieldTitle))].join(", ");
 }
 
 export function sweepTitle(sweep) {
-  return sweep.name ?? `Sweep of ${sweep.paths.join(", ") || "seeds"}`;
+  return sweep.name ?? `Sweep of ${sweptText(sweep) || "seeds"}`;
 }

@@ -6,7 +6,7 @@ import { download, fill, h, toolButton } from "./dom.js";
 import { csv } from "./table.js";
 
 const LIBRARY = "/static/vendor/echarts/echarts.esm.min.mjs";
-const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
+export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 const PAPER = { dark: false, text: "#1b1e23", muted: "#5a616b", line: "#b9bfc8", grid: "#e3e5e8", surface: "#ffffff" };
 
 /** @type {Promise<any>|null} */

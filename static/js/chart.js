@@ -11,7 +11,10 @@ import { QUANTITIES, axisTitle, logTicks, ticks } from "./units.js";
 
 /** Up to so many lines are labelled at their end; more get a sorted legend. */
 export const MOST_END_LABELS = 8;
-const LABEL_HEIGHT = 17;
+/** A button is at least so high, or it is hard to hit. */
+export const LABEL_HEIGHT = 24;
+const NARROW = 400;
+const SWATCH = 36;
 const POINTER = 8;
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 const TITLE_FONT = `500 ${FONT}`;
@@ -69,6 +72,14 @@ function publish(chart) {
     get log() {
       return [chart.logX, chart.logY];
     },
+    /** The two ends of the horizontal axis. */
+    get reach() {
+      return [chart.plot.scales.x.min, chart.plot.scales.x.max];
+    },
+    /** Where the horizontal axis has its numbers. */
+    get ticks() {
+      return [...chart.plot.axes[0]._splits];
+    },
   });
 }
 
@@ -95,6 +106,8 @@ export class Chart {
     this.whole = whole;
     this.logX = false;
     this.logY = false;
+    /** "off", "hovered" or "all"; empty: all where lines are labelled at their end, else hovered. */
+    this.bands = "";
     /** @type {Line[]} */
     this.lines = [];
     this.hidden = new Set();
@@ -104,6 +117,8 @@ export class Chart {
     this.zoom = null;
     /** @type {number|null} */
     this.target = null;
+    /** @type {number|null} */
+    this.last = null;
     /** @type {{x: number, y: number, label: string}[]} */
     this.marks = [];
     /** @type {((value: number) => string)|null} */
@@ -156,9 +171,13 @@ export class Chart {
   /**
    * Shows these lines. Zoom and hidden lines stay as they are.
    * @param {Line[]} lines
-   * @param {{target?: number|null, marks?: any[], x?: string, xText?: ((value: number) => string)|null, hint?: string, logX?: boolean, logY?: boolean}} more
+   * @param {{target?: number|null, marks?: any[], x?: string, xText?: ((value: number) => string)|null, hint?: string,
+   *   logX?: boolean, logY?: boolean, bands?: string, last?: number|null}} more `last`: the axis reaches so far, however
+   *   short the lines are
    */
-  set(lines, { target = null, marks = [], x = this.xQuantity, xText = null, hint = "", logX = false, logY = false } = {}) {
+  set(lines, more = {}) {
+    const { target = null, marks = [], x = this.xQuantity, xText = null, hint = "" } = more;
+    const { logX = false, logY = false, bands = "", last = null } = more;
     if (x !== this.xQuantity) {
       this.xQuantity = x;
       this.zoom = null;
@@ -166,8 +185,10 @@ export class Chart {
     }
     this.logX = logX;
     this.logY = logY;
+    this.bands = bands;
     this.lines = logX || logY ? lines.map((line) => positive(line, logX, logY)) : lines;
     this.target = target;
+    this.last = last;
     this.marks = marks;
     this.xText = xText;
     this.hint.textContent = hint;
@@ -177,8 +198,10 @@ export class Chart {
 
   /** As they are drawn: the bands of many lines would cover each other, so only the one in focus has its own. */
   get drawn() {
-    if (this.endLabels) return this.lines;
-    return this.lines.map((line) => (line.low && line.key !== this.focus ? { ...line, low: undefined, high: undefined } : line));
+    const bands = this.bands || (this.few ? "all" : "hovered");
+    if (bands === "all") return this.lines;
+    const bare = (line) => line.low && (bands === "off" || line.key !== this.focus);
+    return this.lines.map((line) => (bare(line) ? { ...line, low: undefined, high: undefined } : line));
   }
 
   get filled() {
@@ -195,9 +218,20 @@ export class Chart {
     return this.lines.filter((line) => !line.faint);
   }
 
-  get endLabels() {
+  /** Few enough to be labelled at their end. */
+  get few() {
     const count = this.labelled.length;
     return !this.bars && count > 0 && count <= MOST_END_LABELS;
+  }
+
+  /** Several names beside the plot would leave a phone no plot: they go into the legend. */
+  get endLabels() {
+    return this.few && (this.compact || this.labelled.length === 1 || !(this.stage.clientWidth < NARROW));
+  }
+
+  /** Whether the name of a line has a sample of it: a single line needs none. */
+  get sampled() {
+    return this.labelled.length > 1;
   }
 
   update() {
@@ -240,7 +274,8 @@ export class Chart {
 
   /** Space to the right of the plot for the labels. */
   room(width) {
-    return this.endLabels ? Math.min(0.3 * width, (this.compact ? 20 : 30) + this.widest()) : 12;
+    if (!this.endLabels) return 12;
+    return Math.min(0.3 * width, (this.compact ? 20 : 30) + (this.sampled ? SWATCH : 0) + this.widest());
   }
 
   widest() {
@@ -317,7 +352,7 @@ export class Chart {
           grid: { show: false },
           ticks: { stroke: () => cssColour("--line"), width: 1, size: 4 },
           border: { show: true, stroke: () => cssColour("--line"), width: 1 },
-          splits: (u, i, low, high) => this.bars ? everyBar(low, high, u.bbox.width) : this.xTicks(low, high, Math.max(2, u.bbox.width / devicePixelRatio / room)),
+          splits: (u, i, low, high) => this.bars ? everyBar(low, high, u.bbox.width / devicePixelRatio) : this.xTicks(low, high, Math.max(2, u.bbox.width / devicePixelRatio / room)),
           filter: (u, splits) => splits,
           values: (u, splits) => splits.map((value) => (this.xText ?? x.tick)(value)),
         },
@@ -366,8 +401,9 @@ export class Chart {
     if (this.zoom) return this.zoom;
     if (this.logX) return low === high ? [low / 2, high * 2] : [low, high];
     if (this.bars) return [low - 0.6, high + 0.6];
-    if (low === high) return [low - (this.xQuantity === "round" ? 1 : 0), high + 1];
-    return [low, high];
+    // from nothing on, whichever round a curve has its first value in: charts of one page then share their axis
+    if (this.last !== null) return [Math.min(0, low ?? 0), Math.max(high ?? 0, this.last)];
+    return [Math.min(0, low), high > 0 ? high : 1];
   }
 
   yRange(low, high) {
@@ -421,6 +457,7 @@ export class Chart {
       const gutter = this.room(width);
       if (gutter === this.gutter) this.plot.setSize({ width, height });
       else this.rebuild();
+      this.drawLegend();
     }
   }
 
@@ -453,7 +490,7 @@ export class Chart {
       let button = known.get(line.key);
       if (!button) {
         button = h("button", { type: "button", class: "end-label", data: { key: line.key }, on: this.answers(line.key) });
-        button.append(h("span", { class: "end-name" }), h("span", { class: "end-value num" }));
+        button.append(...["end-sample", "end-name", "end-value num"].map((part) => h("span", { class: part })));
         this.labels.append(button);
       }
       known.delete(line.key);
@@ -463,15 +500,18 @@ export class Chart {
       const hidden = this.hidden.has(line.key);
       button.setAttribute("aria-pressed", String(!hidden));
       button.title = hidden ? `Show ${line.label}` : `Hide ${line.label}`;
-      button.children[0].textContent = this.compact ? "" : line.label;
+      const [sample, name, number] = button.children;
+      fill(sample, this.sampled ? swatch(line.style) : null);
+      sample.hidden = !this.sampled;
+      name.textContent = this.compact ? "" : line.label;
       const value = place.value === null ? "" : QUANTITIES[this.yQuantity].value(place.value);
-      button.children[1].textContent = hidden ? "show" : value;
+      number.textContent = hidden ? "show" : value;
     }
     for (const old of known.values()) old.remove();
   }
 
   drawLegend() {
-    const show = !this.bars && this.labelled.length > MOST_END_LABELS;
+    const show = !this.bars && this.labelled.length > 0 && !this.endLabels;
     this.legend.hidden = !show;
     if (!show) return;
     const known = new Map([...this.legend.children].map((child) => [child.dataset.key, child]));
@@ -661,26 +701,31 @@ function closest(line, x) {
   return best;
 }
 
-/** Moves labels apart so that none covers another, keeping their order. @template {{at: number}} T @param {T[]} places @returns {T[]} */
-export function spread(places, top, bottom) {
+/**
+ * Moves labels apart so that none covers another, keeping their order.
+ * @template {{at: number}} T @param {T[]} places @returns {T[]}
+ */
+export function spread(places, top, bottom, height = LABEL_HEIGHT) {
   const sorted = [...places].sort((a, b) => a.at - b.at);
   let limit = top;
   for (const place of sorted) {
     place.at = Math.max(place.at, limit);
-    limit = place.at + LABEL_HEIGHT;
+    limit = place.at + height;
   }
   limit = bottom;
   for (const place of sorted.reverse()) {
     place.at = Math.min(place.at, limit);
-    limit = place.at - LABEL_HEIGHT;
+    limit = place.at - height;
   }
   return sorted;
 }
 
-/** A tick for every bar as long as they fit. */
+/** A tick for every bar as long as their numbers fit, else for every second, fifth, tenth and so on. */
 function everyBar(low, high, width) {
   const first = Math.ceil(low);
   const count = Math.floor(high) - first + 1;
-  const step = Math.max(1, Math.ceil((count * 30) / (width / devicePixelRatio)));
+  const least = (count * (14 + 8 * String(count).length)) / width;
+  const ten = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+  const step = [1, 2, 5, 10].map((factor) => factor * ten).find((some) => some >= least) ?? 10 * ten;
   return Array.from({ length: Math.ceil(count / step) }, (_, index) => first + index * step);
 }

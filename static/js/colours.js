@@ -8,6 +8,8 @@ import palette from "/static/palette.json" with { type: "json" };
 
 const { dashes: DASHES, families: PALETTE, methods: METHODS } = palette;
 
+const [LONG, DOT] = [[20, 4], [1, 4]];
+
 export const FAMILIES = Object.keys(PALETTE);
 
 export const FAMILY_TITLES = Object.fromEntries(FAMILIES.map((family) => [family, PALETTE[family].title]));
@@ -19,10 +21,10 @@ export function methodTitle(id) {
 
 /** A method from elsewhere keeps its colour too: tone and dash come from its name. */
 function placeOf(id, family) {
-  if (id in METHODS) return METHODS[id];
+  if (Object.hasOwn(METHODS, id)) return METHODS[id];
   let hash = 2166136261;
   for (const letter of id) hash = Math.imul(hash ^ letter.codePointAt(0), 16777619) >>> 0;
-  return { family: family in PALETTE ? family : "homogeneous", tone: hash % 4, dash: hash % DASHES.length };
+  return { family: Object.hasOwn(PALETTE, family) ? family : "homogeneous", tone: hash % 4, dash: hash % DASHES.length };
 }
 
 /**
@@ -36,7 +38,10 @@ export function methodStyle(id, family = "", variant = 0) {
   const place = placeOf(id, family);
   const { light, dark } = PALETTE[place.family];
   const [day, night] = [light[place.tone], dark[place.tone]];
-  const dash = DASHES[(place.dash + variant) % DASHES.length];
+  const turns = Math.floor(variant / DASHES.length);
+  const plain = DASHES[(place.dash + variant) % DASHES.length];
+  // more variants than dashes: after each turn one more dot, as in app/comparison/palette.py
+  const dash = turns ? [...(plain.length ? plain : LONG), ...Array.from({ length: turns }, () => DOT).flat()] : plain;
   return { light: day, dark: night, css: `light-dark(${day}, ${night})`, dash, family: place.family };
 }
 

@@ -16,6 +16,11 @@ export function makeEditor(area) {
     lines.scrollTop = area.scrollTop;
   }
 
+  /** A text that ends too early is found wrong behind its end: the last line with something in it is meant. */
+  function writtenLine(line) {
+    return Math.min(line, area.value.trimEnd().split("\n").length);
+  }
+
   function goTo(line) {
     const rows = area.value.split("\n");
     const start = rows.slice(0, line - 1).reduce((sum, row) => sum + row.length + 1, 0);
@@ -29,7 +34,7 @@ export function makeEditor(area) {
     fill(
       one("#problems"),
       problems.map(({ field, message }) => {
-        const line = /^line \d+$/.test(field) ? Number(field.slice(5)) : field ? lineOf(area.value, field) : 0;
+        const line = /^line \d+$/.test(field) ? writtenLine(Number(field.slice(5))) : field ? lineOf(area.value, field) : 0;
         if (line) bad.add(line);
         return h(
           "li",
@@ -88,6 +93,22 @@ export function keptDraft(name) {
     console.info("No draft is kept because storage is blocked.", error);
     return null;
   }
+}
+
+const LIST = "fedarena.list";
+
+/** Keeps how the list of experiments is filtered and sorted, for the way back to it. */
+export function keepList() {
+  const query = new URLSearchParams(location.search);
+  query.delete("selected");
+  keepDraft(LIST, query.toString());
+}
+
+/** The address of the list as this tab last showed it. @param {Record<string, string>} more */
+export function listBefore(more) {
+  const query = new URLSearchParams(keptDraft(LIST) ?? "");
+  for (const [key, value] of Object.entries(more)) query.set(key, value);
+  return `/experiments?${query}`;
 }
 
 /** The line of the text in which a field stands, written as one path or as nested blocks; 0 when it is not there. */

@@ -78,6 +78,12 @@ function grouped(options, make, gather) {
   return [...Map.groupBy(options, (option) => option.group ?? "")].map(([group, members]) => (group ? gather(group, members.map(make)) : members.map(make)));
 }
 
+/** Names of fields whose key alone would not tell which one is meant, and what an empty one stands for. */
+const NAMED = {
+  seed: { title: "run seed" },
+  "partition.seed": { title: "partition seed", empty: "same as the run seed" },
+};
+
 /**
  * One field, with one value or, swept, with a list of them. It never keeps a value of its own: `show` writes what the
  * document says, `change` and `sweep` report what was typed.
@@ -99,7 +105,7 @@ export class Field {
     this.values = null;
     const { symbol, help } = symbolOf(schema.description ?? "");
     const range = this.schema.type === "string" && !this.schema.enum ? "" : bounds(schema);
-    this.title = title || path.split(".").pop().replaceAll("_", " ");
+    this.title = title || NAMED[path]?.title || path.split(".").pop().replaceAll("_", " ");
     /** The paper's letter where it has one. */
     this.short = symbol && !symbol.includes("_") ? symbol : this.title;
     this.control = this.makeControl(id);
@@ -111,7 +117,7 @@ export class Field {
       { class: "form-field", data: { path } },
       h("div", { class: "field-head" }, this.label, this.toggle),
       this.control,
-      help || range ? h("span", { class: "field-help", id: `${id}-help`, title: help }, help, range && !this.choices ? h("span", { class: "num field-range" }, ` ${range}`) : null) : null,
+      help || range ? h("span", { class: "field-help", id: `${id}-help` }, help, range && !this.choices ? h("span", { class: "num field-range" }, ` ${range}`) : null) : null,
       this.error,
     );
     this.described = help || range ? `${id}-help ${id}-error` : `${id}-error`;
@@ -126,10 +132,14 @@ export class Field {
       const option = ({ id: value, label }) => h("option", { value }, label);
       return h("select", { id }, grouped(choices.options, option, (label, members) => h("optgroup", { label }, members)));
     }
+    const placeholder = NAMED[this.path]?.empty ?? (schema.nullable ? "null" : "");
     if (schema.type === "integer" || schema.type === "number") {
-      return h("input", { id, type: "number", class: "num", step: schema.type === "integer" ? 1 : "any", min: schema.minimum ?? schema.exclusiveMinimum, max: schema.maximum ?? schema.exclusiveMaximum, placeholder: schema.nullable ? "null" : "", inputmode: "decimal" });
+      const [min, max] = [schema.minimum ?? schema.exclusiveMinimum, schema.maximum ?? schema.exclusiveMaximum];
+      const step = schema.type === "integer" ? 1 : "any";
+      return h("input", { id, type: "number", class: "num", step, min, max, placeholder, inputmode: "decimal" });
     }
-    return h("input", { id, type: "text", placeholder: schema.nullable ? "null" : "", spellcheck: "false" });
+    if (schema.format === "lines") return h("textarea", { id, rows: 4 });
+    return h("input", { id, type: "text", placeholder, spellcheck: "false" });
   }
 
   read() {
@@ -239,9 +249,11 @@ export class Field {
     else control.value = effective === null || effective === undefined ? "" : String(effective);
   }
 
-  /** @param {string} message empty: nothing is wrong */
-  complain(message) {
-    for (const control of this.root.querySelectorAll(":scope > :is(input, select), .sweep-list input")) control.setAttribute("aria-invalid", String(Boolean(message)));
+  /** @param {string} told empty: nothing is wrong */
+  complain(told) {
+    // what may be chosen stands in the list of choices already
+    const message = this.choices ? told.replace(/; known: .*/, "") : told;
+    for (const control of this.root.querySelectorAll(":scope > :is(input, select, textarea), .sweep-list input")) control.setAttribute("aria-invalid", String(Boolean(message)));
     this.error.hidden = !message;
     this.error.textContent = message;
   }

@@ -1,5 +1,6 @@
 // From round records to curves: cumulative costs, seeds grouped by method, cost to reach a target.
 
+export const METHOD = "algorithm.name";
 const ENDED_EARLY = new Set(["failed", "diverged", "cancelled", "not_applicable"]);
 
 /** The curves of one experiment. Costs are sums from round 0 on, so they include an opening step. */
@@ -32,7 +33,7 @@ export class Curves {
     this.bytes.push((this.bytes[last] ?? 0) + (record.bytes_up ?? 0) + (record.bytes_down ?? 0));
     this.flops.push((this.flops[last] ?? 0) + (record.client_flops ?? 0));
     this.seconds.push((this.seconds[last] ?? 0) + (record.seconds ?? 0));
-    const participants = record.round > 0 ? record.cohort?.length : 0;
+    const participants = record.cohort?.length;
     this.each.push((this.each[last] ?? 0) + (participants ? (record.client_flops ?? 0) / participants : 0));
     return true;
   }
@@ -56,16 +57,22 @@ export class Curves {
   }
 
   /**
-   * Rounds until the accuracy reaches the target, and what they cost as the papers count it: the mean of all rounds
-   * but the opening, times the rounds to the target; FLOPs are those of one participant.
+   * Rounds until the accuracy reaches the target, and what they cost. The papers multiply the mean of all rounds but
+   * the opening by the rounds to the target; `spent_` is the sum until then. FLOPs are those of one participant.
    */
   costTo(target) {
     const index = this.accuracy.findIndex((value, i) => value !== null && this.round[i] > 0 && value >= target);
     if (index < 0) return null;
     const rounds = this.round[index];
     const last = this.length - 1;
-    const opening = this.round[0] === 0 ? this.bytes[0] : 0;
-    return { rounds, bytes: ((this.bytes[last] - opening) / this.round[last]) * rounds, flops: (this.each[last] / this.round[last]) * rounds };
+    const opening = (sums) => (this.round[0] === 0 ? sums[0] : 0);
+    return {
+      rounds,
+      bytes: ((this.bytes[last] - opening(this.bytes)) / this.round[last]) * rounds,
+      flops: ((this.each[last] - opening(this.each)) / this.round[last]) * rounds,
+      spent_bytes: this.bytes[index],
+      spent_flops: this.each[index],
+    };
   }
 
   total(name) {
@@ -107,7 +114,8 @@ export function quantile(values, share) {
 export function flatten(value, prefix = "") {
   if (value === null || typeof value !== "object" || Array.isArray(value)) return { [prefix]: value };
   const result = {};
-  for (const [key, inner] of Object.entries(value)) Object.assign(result, flatten(inner, prefix ? `${prefix}.${key}` : key));
+  for (const [key, inner] of Object.entries(value))
+    Object.assign(result, flatten(inner, prefix ? `${prefix}.${key}` : key));
   return result;
 }
 
@@ -127,6 +135,25 @@ export function show(value) {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
+const TITLES = { algorithm: "method", dataset: "data set" };
+
+/**
+ * A field in a label or a table's head, as app/comparison/groups.py writes it: the name of a part names the part.
+ * @param {string} path
+ */
+export function fieldTitle(path) {
+  const parts = path.split(".");
+  const last = parts.pop();
+  const word = parts.length && last === "name" ? parts.pop() : last;
+  return TITLES[word] ?? word.replaceAll("_", " ");
+}
+
+/** In sentence case; a symbol such as lr or mu stays as it is. @param {string} path */
+export function fieldHead(path) {
+  const title = fieldTitle(path);
+  return title.length < 4 ? title : `${title[0].toUpperCase()}${title.slice(1)}`;
+}
+
 /**
  * Experiments that differ in their seed only form one group.
  * @param {any[]} experiments
@@ -138,7 +165,7 @@ export function groupExperiments(experiments, titleOf, by = []) {
   const groups = new Map();
   for (const experiment of experiments) {
     const whole = essence(experiment.spec);
-    const chosen = by.length ? ["algorithm.name", ...by.filter((field) => field !== "algorithm.name")] : Object.keys(whole);
+    const chosen = by.length ? [METHOD, ...by.filter((field) => field !== METHOD)] : Object.keys(whole);
     const fields = Object.fromEntries(chosen.map((field) => [field, whole[field]]));
     const key = JSON.stringify(Object.entries(fields).sort(([a], [b]) => (a < b ? -1 : 1)));
     const method = experiment.spec.algorithm.name;
@@ -150,9 +177,16 @@ export function groupExperiments(experiments, titleOf, by = []) {
     const same = list.filter((group) => group.method === method);
     if (same.length < 2) continue;
     const details = tellingFields(same);
+    const names = details.map(fieldTitle);
+    const named = details.map((field, place) =>
+      names.indexOf(names[place]) === names.lastIndexOf(names[place]) ? names[place] : field.replace(/[._]/g, " "),
+    );
     same.forEach((group, index) => {
       group.variant = index;
-      group.label = [titleOf(method), ...details.map((field) => `${field.split(".").pop()} ${show(group.fields[field])}`)].join(" · ");
+      group.label = [
+        titleOf(method),
+        ...details.map((field, place) => `${named[place]} ${show(group.fields[field])}`),
+      ].join(" · ");
     });
   }
   return list;
@@ -162,7 +196,8 @@ export function groupExperiments(experiments, titleOf, by = []) {
 function tellingFields(groups) {
   const fields = [...new Set(groups.flatMap((group) => Object.keys(group.fields)))];
   const chosen = new Set();
-  const kinds = (more) => new Set(groups.map((group) => JSON.stringify([...chosen, ...more].map((field) => show(group.fields[field]))))).size;
+  const kinds = (more) =>
+    new Set(groups.map((group) => JSON.stringify([...chosen, ...more].map((field) => show(group.fields[field]))))).size;
   while (kinds([]) < groups.length && chosen.size < fields.length) {
     const rest = fields.filter((field) => !chosen.has(field));
     const most = Math.max(...rest.map((field) => kinds([field])));
@@ -174,9 +209,10 @@ function tellingFields(groups) {
 /** Fields that are not the same in all groups. @returns {{field: string, values: unknown[]}[]} */
 export function differences(groups) {
   const fields = [...new Set(groups.flatMap((group) => Object.keys(group.fields)))];
-  const method = (group) => group.fields["algorithm.name"];
+  const method = (group) => group.fields[METHOD];
   // a method's own parameters say something only beside another run of the same method
-  const compared = (field) => (!field.startsWith("algorithm.") || field === "algorithm.name" ? [groups] : [...Map.groupBy(groups, method).values()]);
+  const compared = (field) =>
+    !field.startsWith("algorithm.") || field === METHOD ? [groups] : [...Map.groupBy(groups, method).values()];
   const differs = (field) => (some) => new Set(some.map((group) => JSON.stringify(group.fields[field]) ?? "")).size > 1;
   return fields
     .filter((field) => compared(field).some(differs(field)))
@@ -221,78 +257,117 @@ export function meanCurve(curves, xName, yName) {
 }
 
 /**
- * Fields that decide whether a comparison is fair, with what they are called; a name that ends with a dot stands for
- * all fields below it.
+ * Fields that decide whether a comparison is fair, those of `conditions` in engine/records.py; a name that ends with a
+ * dot stands for all fields below it.
  */
 const FAIRNESS = [
-  ["The data differ", "data set", ["dataset."]],
-  ["The clients or their data differ", "partition", ["clients", "partition."]],
-  ["Accuracy is measured in different ways", "evaluation", ["evaluation."]],
-  ["The training budgets differ", "budget", ["rounds", "participation", "training.epochs"]],
-  ["The models differ", "models", ["models."]],
-  ["Clients talk to each other in different ways", "topology", ["topology"]],
+  ["The data differ", ["dataset."]],
+  ["The clients or their data differ", ["clients", "partition."]],
+  ["Accuracy is measured in different ways", ["evaluation."]],
+  ["The training budgets differ", ["rounds", "participation", "training.epochs"]],
+  ["The models differ", ["models."]],
+  ["Clients talk to each other in different ways", ["topology"]],
 ];
+
+/** Data, partition, evaluation and models are named as a whole, a budget by its field. */
+function partOf(field) {
+  return /^(dataset|partition|evaluation|models)[.]/.test(field) ? field.split(".")[0] : field;
+}
 
 /** Groups whose runs spent less than their specs say, as sentences; none where all ended after the same rounds. */
 function cutShort(groups) {
   const ended = (member) => ENDED_EARLY.has(member.state) || member.state === "finished";
   const reached = (member) => Math.max(0, member.next_round - 1);
-  const spent = groups.flatMap((group) => group.settledMembers.map((member) => (ended(member) ? reached(member) : member.rounds)));
+  const spent = groups.flatMap((group) =>
+    group.settledMembers.map((member) => (ended(member) ? reached(member) : member.rounds)),
+  );
   if (new Set(spent).size < 2) return [];
   const listed = (values) => [...new Set(values)].join(", ");
   return groups.flatMap((group) => {
     const short = group.settledMembers.filter((member) => ended(member) && reached(member) < member.rounds);
     if (!short.length) return [];
     const reasons = short.map((member) => (member.stopped_by ? "its stop rule" : member.state));
-    return [`${group.label} ended after ${listed(short.map(reached).sort((a, b) => a - b))} of ${listed(short.map((member) => member.rounds))} rounds: ${listed(reasons)}`];
+    return [
+      [
+        `${group.label} ended after ${listed(short.map(reached).sort((a, b) => a - b))}`,
+        `of ${listed(short.map((member) => member.rounds))} rounds: ${listed(reasons)}`,
+      ].join(" "),
+    ];
   });
 }
 
+/** Whether some group has no other method beside it under its conditions, though there are several methods. */
+function someStandAlone(groups) {
+  const methodsOf = (some) => new Set(some.map((group) => group.method)).size;
+  const alike = [...Map.groupBy(groups, (group) => group.members[0].conditions).values()];
+  return methodsOf(groups) > 1 && alike.some((some) => methodsOf(some) < 2);
+}
+
 /**
- * What makes a comparison unfair, and what a reader should know besides. A field that every method was run with in the
- * same values is a sweep, not an unfairness; but who leads can only be said where the `swept` ones are equal.
+ * What makes a comparison unfair, and what a reader should know besides. Where every method has another one beside it
+ * under the same conditions, differing conditions are a sweep and not unfair; but who leads can only be said where the
+ * `swept` fields are equal.
  * @param {any[]} groups grouped by all fields, with their settled members
- * @returns {{warnings: string[], notes: string[], swept: {fields: string[], words: string[]}}}
+ * @returns {{warnings: string[], notes: string[], swept: string[]}}
  */
 export function fairness(groups) {
   const warnings = [];
   const notes = [];
-  const methods = [...Map.groupBy(groups, (group) => group.method).values()];
-  const valuesOf = (some, field) => JSON.stringify([...new Set(some.map((group) => JSON.stringify(group.fields[field]) ?? ""))].sort());
-  const swept = (field) => new Set(methods.map((some) => valuesOf(some, field))).size === 1;
-  const differing = differences(groups).filter(({ field }) => field !== "algorithm.name");
-  const words = (rows) => rows.map(({ field, values }) => `${field}: ${[...new Set(values.map(show))].join(", ")}`).join("; ");
-  const graveFields = new Set();
-  const sweep = { fields: [], words: [] };
-  for (const [sentence, word, names] of FAIRNESS) {
-    const rows = differing.filter(({ field }) => names.some((name) => (name.endsWith(".") ? field.startsWith(name) : field === name)));
-    rows.forEach(({ field }) => graveFields.add(field));
-    const grave = rows.filter(({ field }) => !swept(field));
+  const alone = someStandAlone(groups);
+  const differing = differences(groups).filter(({ field }) => field !== METHOD);
+  const words = (rows) =>
+    rows.map(({ field, values }) => `${field}: ${[...new Set(values.map(show))].join(", ")}`).join("; ");
+  const deciding = new Set();
+  const sweeps = [];
+  for (const [sentence, names] of FAIRNESS) {
+    const rows = differing.filter(({ field }) =>
+      names.some((name) => (name.endsWith(".") ? field.startsWith(name) : field === name)),
+    );
+    rows.forEach(({ field }) => deciding.add(field));
+    // one protocol's number says nothing about another's, however they are run
+    const grave = rows.filter(({ field }) => alone || field === "evaluation.protocol");
     if (grave.length) warnings.push(`${sentence} (${words(grave)})`);
-    if (grave.length < rows.length) sweep.words.push(word);
-    sweep.fields.push(...rows.filter(({ field }) => swept(field)).map(({ field }) => field));
+    sweeps.push(...rows.filter((row) => !grave.includes(row)));
   }
   warnings.push(...cutShort(groups));
-  const own = (field) => field.startsWith("algorithm.");
-  const sweeps = differing.filter(({ field }) => !own(field) && swept(field));
-  if (sweeps.length) notes.push(`Swept for every method: ${words(sweeps)}. Compare lines with equal values.`);
-  const others = differing.filter(({ field }) => !own(field) && !swept(field) && !graveFields.has(field));
+  const rest = differing.filter(({ field }) => !field.startsWith("algorithm.") && !deciding.has(field));
+  const methods = [...Map.groupBy(groups, (group) => group.method).values()];
+  const valuesOf = (some, field) =>
+    JSON.stringify([...new Set(some.map((group) => JSON.stringify(group.fields[field]) ?? ""))].sort());
+  const sweptByAll = ({ field }) => new Set(methods.map((some) => valuesOf(some, field))).size === 1;
+  const swept = [...sweeps, ...rest.filter(sweptByAll)];
+  if (swept.length) notes.push(`Swept: ${words(swept)}. Compare rows with equal values.`);
+  const others = rest.filter((row) => !sweptByAll(row));
   if (others.length) notes.push(`Also different: ${words(others)}.`);
   const partitions = new Map();
   for (const group of groups) {
     for (const member of group.members) {
       if (!member.partition_fingerprint) continue;
-      const key = JSON.stringify([member.spec.seed, group.fields.clients, ...Object.keys(group.fields).filter((field) => /^(dataset|partition)[.]/.test(field)).map((field) => group.fields[field])]);
+      const key = JSON.stringify([
+        member.spec.seed,
+        group.fields.clients,
+        ...Object.keys(group.fields)
+          .filter((field) => /^(dataset|partition)[.]/.test(field))
+          .map((field) => group.fields[field]),
+      ]);
       if (!partitions.has(key)) partitions.set(key, { seed: member.spec.seed, prints: new Set() });
       partitions.get(key).prints.add(member.partition_fingerprint);
     }
   }
   const broken = [...partitions.values()].filter(({ prints }) => prints.size > 1).map(({ seed }) => seed);
-  if (broken.length) warnings.push(`The partitions differ although their specs are equal (seed ${[...new Set(broken)].join(", ")})`);
-  const seedsOf = (group) => group.members.map((member) => member.spec.seed).sort((a, b) => a - b).join(", ");
+  if (broken.length)
+    warnings.push(`The partitions differ although their specs are equal (seed ${[...new Set(broken)].join(", ")})`);
+  const seedsOf = (group) =>
+    group.members
+      .map((member) => member.spec.seed)
+      .sort((a, b) => a - b)
+      .join(", ");
   const seedLists = new Set(groups.map(seedsOf));
-  if (seedLists.size > 1) notes.push(`The seeds are not the same everywhere (${[...seedLists].join(" | ")}); another seed deals the data anew.`);
-  return { warnings, notes, swept: sweep };
+  if (seedLists.size > 1)
+    notes.push(
+      `The seeds are not the same everywhere (${[...seedLists].join(" | ")}); another seed deals the data differently.`,
+    );
+  return { warnings, notes, swept: [...new Set(sweeps.map(({ field }) => fieldTitle(partOf(field))))] };
 }
 
 /** Brings an experiment up to date with one of its rounds, as the list shows it. @returns {boolean} */
@@ -301,7 +376,8 @@ export function applyRound(experiment, record) {
   experiment.next_round = record.round + 1;
   experiment.seconds = (experiment.seconds ?? 0) + (record.seconds ?? 0);
   const totals = (experiment.totals ??= { bytes_up: 0, bytes_down: 0, client_flops: 0 });
-  for (const name of ["bytes_up", "bytes_down", "client_flops"]) totals[name] = (totals[name] ?? 0) + (record[name] ?? 0);
+  for (const name of ["bytes_up", "bytes_down", "client_flops"])
+    totals[name] = (totals[name] ?? 0) + (record[name] ?? 0);
   if (record.accuracy !== null && record.accuracy !== undefined && record.round > 0) {
     const headline = (experiment.headline ??= { best_accuracy: null, best_round: null, final_accuracy: null });
     headline.final_accuracy = record.accuracy;

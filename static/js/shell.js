@@ -109,7 +109,7 @@ function keys() {
     } else if (event.key === "c") {
       document.dispatchEvent(new Event("fedarena:compare"));
     } else if (event.key === "n") {
-      location.assign("/new");
+      location.assign("/new#first");
     }
   });
 }

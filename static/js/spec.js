@@ -29,6 +29,8 @@ const TAIL = 22;
 /** A long name as its front, which may be shortened, and its end, which tells the experiments of a sweep apart. */
 export function nameParts(name) {
   if (name.length <= TAIL + 8) return [name, ""];
+  const named = name.indexOf(": ") + 2; // a sweep's name, then what tells its experiments apart: the method first
+  if (named > 1) return [name.slice(0, named), name.slice(named)];
   const place = name.indexOf(" ", name.length - TAIL) + 1 || name.length - TAIL;
   return [name.slice(0, place), name.slice(place)];
 }

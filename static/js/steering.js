@@ -7,13 +7,13 @@ import { integer } from "./units.js";
 
 const RETRIED = new Set(["failed", "cancelled", "diverged"]);
 
-/** @type {{id: string, word: string, fits: (experiment: any) => boolean, act: (id: string) => Promise<any>, told: string}[]} */
+/** @type {{id: string, word: string, fits: (experiment: any) => boolean, act: (id: string) => Promise<any>, told: (done: any[]) => string}[]} */
 export const ACTIONS = [
-  { id: "pause", word: "Pause", fits: (it) => (it.state === "queued" || it.state === "running") && !it.pause, act: api.pause, told: "Paused; what runs ends its present round first." },
-  { id: "resume", word: "Resume", fits: (it) => it.state === "paused" || it.pause, act: api.resume, told: "Back in the queue." },
-  { id: "cancel", word: "Cancel", fits: (it) => ACTIVE.has(it.state) && it.state !== "cancelling", act: api.cancel, told: "Being cancelled. Stored rounds stay." },
-  { id: "retry", word: "Retry", fits: (it) => RETRIED.has(it.state), act: api.retry, told: "Queued anew. The earlier attempts stay in the list." },
-  { id: "delete", word: "Delete", fits: (it) => !ACTIVE.has(it.state), act: api.remove, told: "" },
+  { id: "pause", word: "Pause", fits: (it) => (it.state === "queued" || it.state === "running") && !it.pause, act: api.pause, told: () => "Paused. What is running finishes its current round first." },
+  { id: "resume", word: "Resume", fits: (it) => it.state === "paused" || it.pause, act: api.resume, told: () => "Back in the queue." },
+  { id: "cancel", word: "Cancel", fits: (it) => ACTIVE.has(it.state) && it.state !== "cancelling", act: api.cancel, told: cancelled },
+  { id: "retry", word: "Retry", fits: (it) => RETRIED.has(it.state), act: api.retry, told: () => "Queued again. The earlier attempts stay in the list." },
+  { id: "delete", word: "Delete", fits: (it) => !ACTIVE.has(it.state), act: api.remove, told: () => "" },
 ];
 
 /** Ask for each of the experiments; what fails is told together, what worked stays. Gives what worked, as it stands now. */
@@ -23,16 +23,30 @@ export async function ask(action, experiments) {
   far.end();
   const done = results.filter((result) => result.status === "fulfilled").map((result) => result.value);
   const failed = results.filter((result) => result.status === "rejected");
-  if (failed.length) notice(`${failed.length} of ${results.length} were refused: ${failed[0].reason.message}`, "error");
+  if (failed.length) notice(failureText(failed.map((result) => result.reason), results.length), "error");
   if (action.id === "delete" && done.length) offerUndo(done);
-  else if (!failed.length) notice(action.told);
+  else if (!failed.length) notice(action.told(done));
   return done;
+}
+
+/** A worker obeys within seconds; what waited is cancelled already. */
+function cancelled(done) {
+  const still = done.some((experiment) => experiment.state === "cancelling");
+  return `${still ? "Being cancelled" : "Cancelled"}. Stored rounds are kept.`;
+}
+
+/** What did not work: refused by the server, or never heard by it. @param {any[]} reasons @param {number} total */
+function failureText(reasons, total) {
+  const word = reasons[0].status ? "refused" : "not done";
+  const how = total > 1 ? `${reasons.length} of ${total} ${word}` : `${word[0].toUpperCase()}${word.slice(1)}`;
+  return `${how}: ${reasons[0].message}`;
 }
 
 /** What was deleted can be had back, also on the page that follows. @param {{id: string}[]} deleted */
 export function offerUndo(deleted) {
   const what = deleted.length > 1 ? `${integer(deleted.length)} deleted` : "Deleted";
-  notice(`${what}; the files go after a day.`, "info", { word: "Undo", act: () => ask({ act: api.undelete, told: "Back again." }, deleted) });
+  const undo = { word: "Undo", act: () => ask({ act: api.undelete, told: () => "Restored." }, deleted) };
+  notice(`${what}. Files are removed after 24 h.`, "info", undo);
 }
 
 /** A button for each action, in a row; `update` shows and counts those that fit. */

@@ -11,9 +11,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from app.cli import BAD_INPUT, DIVERGED, FAILED, app, moment
+from app.cli import app, moment
 from app.client import FedArena
 from app.config import Settings
+from app.exits import BAD_INPUT, DIVERGED, FAILED, SERVER_FAILED
 from app.store.database import Database
 from engine.run import Run
 from engine.spec import ExperimentSpec
@@ -94,6 +95,83 @@ def test_a_file_that_is_not_there_or_not_yaml_is_refused(tmp_path: Path) -> None
     found = call("run", str(broken))
     assert found.exit_code == BAD_INPUT
     assert "not readable as YAML or JSON" in found.stderr
+
+
+HOSTILE = {
+    "alias": ("base: &a {b: 1}\ncopy: *a\n", "YAML aliases (*a) are not read"),
+    "recursive": ("&a [*a]\n", "YAML aliases (*a) are not read"),
+    "bool": ("seed: !!bool xyz\n", "YAML tags (!!bool) are not read"),
+    "int": ('seed: !!int ""\n', "YAML tags (!!int) are not read"),
+    "python": ("seed: !!python/object:os.system x\n", "YAML tags"),
+    "deep": ("[" * 500, "nested"),
+    "digits": (f"seed: {'9' * 5000}\n", "integer string"),
+    "open": ("a: [", "not readable as YAML or JSON"),
+    "list": ("- 1\n", ""),
+    "empty": ("", ""),
+    "name": ("{preset: A, algorithm: {name: [1]}}\n", "algorithm.name"),
+}
+
+
+@pytest.mark.parametrize("command", ["run", "submit"])
+@pytest.mark.parametrize(("text", "words"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_or_careless_spec_is_refused_in_a_sentence(
+    tmp_path: Path, server: tuple[str, Settings], command: str, text: str, words: str
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    found = call(command, str(path), *(["--address", server[0]] if command == "submit" else []))
+    assert (found.exit_code, type(found.exception)) == (BAD_INPUT, SystemExit)
+    assert words in found.stderr
+    assert found.stderr.strip()
+
+
+def test_submit_refuses_what_json_cannot_carry(tmp_path: Path, server: tuple[str, Settings]) -> None:
+    path = tmp_path / "spec.yaml"
+    for text in ('name: "\\ud800"\n', "seed: !!float .nan\n", "? [a, b]\n: 1\n"):
+        path.write_text(text)
+        found = call("submit", str(path), "--address", server[0])
+        assert (found.exit_code, type(found.exception)) == (BAD_INPUT, SystemExit), text
+        assert found.stderr.strip()
+
+
+def test_run_says_before_it_trains_that_its_folder_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "rounds", lambda _: pytest.fail("it trained"))
+    file = tmp_path / "file"
+    file.touch()
+    for place in ("/proc/nope", str(file), str(file / "below")):
+        found = call("run", write_spec(tmp_path), "--out", place)
+        assert (found.exit_code, type(found.exception)) == (BAD_INPUT, SystemExit)
+        assert f"--out must be a folder that can be written, but {place}: " in found.stderr
+
+
+def test_a_run_whose_disk_fails_ends_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("engine.checkpoint.LocalFiles.write", fails)
+    found = call("run", write_spec(tmp_path), "--out", str(tmp_path / "out"))
+    assert (found.exit_code, type(found.exception)) == (FAILED, SystemExit)
+    assert "No space left on device" in found.stderr
+
+
+def test_a_failing_server_is_told_apart_from_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    with short_folder() as folder, serving(Settings(home=folder, starter=False)) as address:
+        key = call("submit", write_spec(tmp_path), "--address", address).stdout.split()[0]
+        mistake = call("pause", "01AAAAAAAAAAAAAAAAAAAAAAAA", "--address", address)
+        assert mistake.exit_code == BAD_INPUT
+        commands = (("ls",), ("sweeps",), ("watch", key), ("log", key), ("pause", key), ("artifact", key, "weights"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Database, "read", fails)
+            patch.setattr(Database, "write", fails)
+            answers = [call(*command, "--address", address) for command in commands]
+    for command, found in zip(commands, answers, strict=True):
+        assert (found.exit_code, type(found.exception)) == (SERVER_FAILED, SystemExit), command
+        assert "bug" in found.stderr
 
 
 def test_a_diverging_run_keeps_its_rounds_and_says_so(tmp_path: Path) -> None:
@@ -239,8 +317,10 @@ def test_the_hours_of_a_sweep_are_local_by_option_and_in_its_document(
     def planned(*options: str) -> dict[str, Any]:
         found = call("sweep", str(file), *options, *at)
         assert found.exit_code == 0, found.stderr
+        key = found.stdout.split()[0]
         with FedArena(server[0]) as arena:
-            [cell] = arena.sweep(found.stdout.split()[0])["cells"]
+            [cell] = arena.sweep(key)["cells"]
+            arena.cancel_sweep(key)  # or a later test would find it due, at some hours of the day
             return arena.experiment(cell["runs"][0]["experiment"])
 
     assert planned()["window"] == {"from": "16:30", "to": "00:30", "zone": "UTC"}
@@ -276,7 +356,9 @@ def test_watching_a_failed_experiment_tells_the_reason(server: tuple[str, Settin
     address, settings = server
     store = Database(settings.database)
     key = submit(store, dataset={"name": "domainnet"})
-    run_next(settings, "worker-1")
+    while (taken := run_next(settings, "worker-1")) not in {key, None}:
+        continue  # what other tests left, in a window that is open at this hour
+    assert taken == key
     store.close()
     found = call("watch", key, "--address", address)
     assert found.exit_code == FAILED

@@ -75,6 +75,8 @@ def test_an_artifact_is_made_by_a_worker_and_downloaded(settings: Settings, tmp_
     assert failed.exit_code == FAILED
     assert "at least 5 samples" in failed.stderr
     assert call("artifact", key, "features", "--set", "samples").exit_code == BAD_INPUT
+    unreadable = call("artifact", key, "features", "--set", "samples={")
+    assert (unreadable.exit_code, "--set samples: " in unreadable.stderr) == (BAD_INPUT, True)
 
 
 def test_a_checkpoint_is_downloaded_and_goes_on_without_a_service(settings: Settings, tmp_path: Path) -> None:

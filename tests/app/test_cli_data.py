@@ -4,6 +4,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli_data import data
+from app.exits import BAD_INPUT, FAILED
 from engine.data import readers
 from tests.engine.data import layouts
 from tests.engine.data.layouts import pixels
@@ -29,6 +30,11 @@ def test_ls_shows_every_set_and_the_command_for_a_missing_one(root: Path) -> Non
     assert str(root) in answer.output.replace("\n", "")
 
 
+def test_ls_says_how_many_images_of_a_set_that_is_not_complete_are_there(root: Path) -> None:
+    layouts.write_idx(root / "mnist", pixels(3, channels=1), pixels(2, channels=1))
+    assert "5 of 70,000" in run("ls").output
+
+
 def test_a_folder_is_imported_and_listed(root: Path, tmp_path: Path) -> None:
     layouts.write_idx(tmp_path / "from", pixels(3, channels=1), pixels(2, channels=1))
     answer = run("import", "mnist", "--from", str(tmp_path / "from"))
@@ -49,7 +55,7 @@ def test_importing_clients_says_how_to_use_them(root: Path, tmp_path: Path) -> N
 def test_verify_fails_on_a_set_that_is_not_the_published_one(root: Path) -> None:
     layouts.write_idx(root / "mnist", pixels(3, channels=1), pixels(2, channels=1))
     answer = run("verify", "mnist")
-    assert answer.exit_code == 1
+    assert answer.exit_code == FAILED
     assert "BAD  images: 5 of 70,000" in answer.output
 
 
@@ -62,8 +68,43 @@ def test_verify_fails_on_a_set_that_is_not_the_published_one(root: Path) -> None
         (("import", "cifar10", "--from", "nowhere"), "is not a folder"),
     ],
 )
-def test_what_goes_wrong_is_one_sentence_and_exit_code_1(root: Path, words: tuple[str, ...], sentence: str) -> None:
+def test_what_cannot_be_done_is_one_sentence_and_the_exit_code_of_the_other_commands(
+    root: Path, words: tuple[str, ...], sentence: str
+) -> None:
     answer = run(*words)
-    assert answer.exit_code == 1
+    assert answer.exit_code == BAD_INPUT
     assert sentence in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("name", ["mnist", "digits", "synthetic"])
+def test_clients_are_not_imported_under_the_name_of_a_published_set(root: Path, tmp_path: Path, name: str) -> None:
+    answer = run("import", name, "--from", str(layouts.Clients(2).write(tmp_path / "from")))
+    assert answer.exit_code == BAD_INPUT
+    assert f"must not have the name of another data set, but got '{name}'; choose one of your own" in answer.stderr
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("[]", "config.json must hold an object, but holds list"),
+        (
+            '{"num_clients": 100000000000}',
+            "num_clients must be the number of files train/<k>.npz, 2, but got 100000000000",
+        ),
+        ('{"num_clients": "2"}', "num_clients must be the number of files train/<k>.npz, 2, but got '2'"),
+        ('{"num_classes": 100000000000}', "num_classes must be a whole number from 1 to 100000, but got 100000000000"),
+        ('{"num_classes": null}', "num_classes must be a whole number from 1 to 100000, but got None"),
+        ("[" * 100_000, "config.json is not JSON"),
+    ],
+    ids=["list", "clients", "text", "classes", "null", "deep"],
+)
+def test_what_is_wrong_with_the_config_of_a_client_folder_is_named(
+    root: Path, tmp_path: Path, config: str, words: str
+) -> None:
+    folder = layouts.Clients(2).write(tmp_path / "from")
+    (folder / "config.json").write_text(config)
+    answer = run("import", "mine", "--from", str(folder))
+    assert answer.exit_code == BAD_INPUT
+    assert words in answer.stderr

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from app.comparison.curves import NAMES
+from app.comparison.palette import palette
 from app.config import Settings
 from app.main import create_app
 from app.pages.assets import STATIC
@@ -20,8 +21,10 @@ from app.pages.machine import shown_settings
 from app.pages.rendering import TEMPLATES
 from app.pages.routes import MOST_COMPARED
 from app.store import experiments, rounds, workers
+from app.studies import costs
 from engine.records import RoundRecord
 from engine.spec import ExperimentSpec
+from tests.engine.data.layouts import pixels, write_idx
 
 SPEC: dict[str, Any] = {
     "algorithm": {"name": "fedavg"},
@@ -288,6 +291,30 @@ def test_the_cost_of_a_method_comes_with_its_page(client: TestClient) -> None:
     assert page_data(client.get("/methods/fedavg").text)["costs"] == {"fedavg": listed["fedavg"]}
 
 
+def test_a_method_from_elsewhere_has_its_pages_before_its_cost_and_its_colour_are_written_down(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {name: cost for name, cost in costs.written().items() if name != "ditto"}
+    (tmp_path / "costs.json").write_text(json.dumps(known))
+    monkeypatch.setattr(costs, "FILE", tmp_path / "costs.json")
+    monkeypatch.setitem(palette(), "methods", {})
+    costs.written.cache_clear()
+    try:
+        listed, page = client.get("/methods"), client.get("/methods/ditto")
+    finally:
+        costs.written.cache_clear()
+    assert (listed.status_code, page.status_code) == (200, 200)
+    assert page_data(listed.text)["costs"]["ditto"] == {"reason": "its cost was never measured"}
+    assert page_data(listed.text)["costs"]["fedavg"] == known["fedavg"]
+
+
+def test_a_method_that_is_written_wrongly_gets_the_one_that_was_meant(client: TestClient) -> None:
+    told = client.get("/methods/pfedamf", headers={"accept": "text/html"}).text
+    assert "Did you mean pfedafm" in told
+    assert "scaffold" not in told
+    assert "scaffold" in client.get("/methods/nothing", headers={"accept": "text/html"}).text
+
+
 def test_settings_hide_passwords_and_say_where_a_value_comes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,11 +323,18 @@ def test_settings_hide_passwords_and_say_where_a_value_comes_from(
     shown = {row["variable"]: row for row in shown_settings(settings)}
     assert (shown["FEDARENA_LOG_LEVEL"]["value"], shown["FEDARENA_LOG_LEVEL"]["source"]) == ("warning", "environment")
     assert shown["FEDARENA_BROKER_URL"]["value"] == "redis://me:hidden@host/0"
-    assert (shown["FEDARENA_HOME"]["source"], shown["FEDARENA_PORT"]["source"]) == ("set at the start", "default")
+    assert (shown["FEDARENA_HOME"]["source"], shown["FEDARENA_PORT"]["source"]) == ("command line", "default")
 
 
 def test_a_missing_data_set_comes_with_the_command_that_fetches_it(client: TestClient) -> None:
     assert "<code>fedarena data get cifar10</code>" in client.get("/datasets").text
+
+
+def test_a_data_set_that_is_not_complete_says_how_many_images_are_there(client: TestClient, app: FastAPI) -> None:
+    write_idx(app.state.services.settings.data_root / "mnist", pixels(3, channels=1), pixels(2, channels=1))
+    page = client.get("/datasets").text
+    assert "Incomplete</span>" in page
+    assert "5 of 70,000" in page
 
 
 def test_a_worker_is_shown_with_what_it_works_on(app: FastAPI, client: TestClient) -> None:

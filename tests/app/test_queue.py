@@ -13,6 +13,7 @@ from app.config import Settings
 from app.events import Events
 from app.queue import Queue, make_celery
 from app.reconciler import SPARE_HINTS, Reconciler
+from app.rehearsals import Rehearsals
 from app.store import experiments, workers
 from app.store.database import Database
 from app.store.states import State
@@ -64,7 +65,7 @@ def test_many_experiments_at_once_are_hinted_to_every_slot(
 ) -> None:
     with sqlite_database.write() as session:
         workers.register(session, name="w", host="here", pid=1, device="cpu", slots=3)
-    services = Services(settings, sqlite_database, queue, Events(sqlite_database))
+    services = Services(settings, sqlite_database, queue, Events(sqlite_database), Rehearsals(settings))
     for _ in range(2):
         submit(sqlite_database)
     services.hint_slots()
@@ -78,7 +79,7 @@ def test_many_experiments_at_once_are_hinted_to_every_slot(
 def test_a_store_that_went_away_after_the_commit_costs_only_hints(
     settings: Settings, sqlite_database: Database, broker: Broker, queue: Queue
 ) -> None:
-    services = Services(settings, sqlite_database, queue, Events(sqlite_database))
+    services = Services(settings, sqlite_database, queue, Events(sqlite_database), Rehearsals(settings))
     with sqlite_database.engine.begin() as connection:
         connection.exec_driver_sql("DROP TABLE worker")
     services.hint_slots()

@@ -1,6 +1,7 @@
 """The storage in a folder and in another kind of file system behave alike."""
 
 import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +34,19 @@ def test_a_file_can_be_replaced_and_removed(storage: Storage) -> None:
 def test_a_missing_file_is_said_to_be_missing(storage: Storage) -> None:
     with pytest.raises(FileNotFoundError):
         storage.read("a/none")
+
+
+def test_a_file_is_read_in_pieces(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.storage.BLOCK_BYTES", 4)
+    storage.write("a/b", b"0123456789")
+    assert list(storage.blocks("a/b")) == [b"0123", b"4567", b"89"]
+    with pytest.raises(FileNotFoundError):
+        storage.blocks("a/none")
+
+
+def test_a_file_knows_when_it_was_written(storage: Storage) -> None:
+    storage.write("a/b", b"1")
+    assert time.time() - 3600 < storage.modified("a/b") < time.time() + 3600
 
 
 def test_a_folder_lists_its_own_files_in_order(storage: Storage) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.store.deliveries import USUAL_EVENTS
-from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan, read_yaml
-from engine.spec import SpecError
+from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan
+from engine.spec import MOST_PROBLEMS, SpecError, read_document
 from tests.services import ROOT, SPEC
 
 BASE = {key: value for key, value in SPEC.items() if key not in {"name", "seed"}}
@@ -205,7 +205,7 @@ def test_yaml_reads_times_as_texts_and_exponents_as_numbers() -> None:
     text = (
         "window: 22:00-06:00\nday: 2027-01-31\nclock: 22:00\nlr: [1e-3, .5, 10, 0x10, 1_000, 010, 0]\nyes: [true, null]"
     )
-    assert read_yaml(text) == {
+    assert read_document(text) == {
         "window": "22:00-06:00",
         "day": "2027-01-31",
         "clock": "22:00",
@@ -222,16 +222,33 @@ def test_yaml_reads_times_as_texts_and_exponents_as_numbers() -> None:
         ("a: [1", "not readable as YAML"),
         ("- 1", "must be an object"),
         ("base: {1: 2}", "must be texts"),
-        ("base: {rounds: !!float .nan}", "finite number"),
-        ("base: {}\ngrid: {rounds: [1]}\ngrid: {clients: [2]}", "the field 'grid' stands there twice"),
-        ("base: {}\ngrid:\n  rounds: [1]\n  rounds: [2]", "the field 'rounds' stands there twice"),
-        ('{"base": {}, "base": {}}', "the field 'base' stands there twice"),
+        ("base: {rounds: !!float .nan}", r"YAML tags \(!!float\) are not read"),
+        ("base: {}\ngrid: {rounds: [1]}\ngrid: {clients: [2]}", "the field 'grid' is given twice"),
+        ("base: {}\ngrid:\n  rounds: [1]\n  rounds: [2]", "the field 'rounds' is given twice"),
+        ('{"base": {}, "base": {}}', "the field 'base' is given twice"),
         ("a: !!python/object/apply:os.system [ls]", "not readable as YAML"),
+        ("a: !!bool xyz", r"YAML tags \(!!bool\) are not read"),
+        ("a: " + "9" * 5000, "not readable as YAML"),
+        ("a: [" + "1," * 30_000 + "]", "30000 values"),
+        ("a: [" + "{b: 1}," * 20_000 + "]", "30000 values"),
     ],
 )
 def test_dangerous_or_broken_yaml_is_refused(text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         make_plan(SweepSpec.from_text(text), None).or_raise()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}])
+def test_values_that_json_cannot_carry_are_refused(value: object) -> None:
+    with pytest.raises(SpecError, match="finite number"):
+        SweepSpec.parse({"base": {"rounds": value}})
+
+
+def test_a_sweep_wrong_in_many_ways_tells_the_first_and_how_many_more() -> None:
+    found = sweep(grid={"training.lr": [-1 - number for number in range(30)]})
+    plan = make_plan(found, None)
+    assert len(plan.refused) == MOST_PROBLEMS + 1
+    assert plan.refused[-1].problem.message == "and 10 more problems"
 
 
 def test_the_document_can_be_submitted_again_as_it_was_kept() -> None:

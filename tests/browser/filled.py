@@ -15,8 +15,12 @@ from engine.records import RoundRecord, headline
 from engine.spec import ExperimentSpec
 
 LEASE_SECONDS = 100.0
-"""Of experiments that only seem to run: long enough for a test, and no longer than a real claim can last, or the
+"""Lease of experiments that only seem to run: long enough for a test, and no longer than a real claim can last, or the
 product's own worker would take them over and train."""
+
+FIRST_IN_LINE = 1_000_000
+"""Priority while `put` claims its own row. It is beyond what a user can ask for: an experiment of an earlier test whose
+lease has run out is due again, and must not be claimed in place of the new one."""
 
 SPEC: dict[str, Any] = {
     "algorithm": {"name": "fedavg"},
@@ -100,10 +104,13 @@ def put(
     told = hashlib.sha256(f"{plain['dataset']}{plain['partition']}{plain['clients']}{plain['seed']}".encode())
     *past, last = history[: None if upto is None else upto + 1]
     with database.write() as session:
-        row = experiments.submit(session, plain, spec.fingerprint(), Plan(priority=100))
+        row = experiments.submit(session, plain, spec.fingerprint(), Plan())
+        row.priority = FIRST_IN_LINE
+        session.flush()
         claim = experiments.claim(session, "filler", LEASE_SECONDS)
         assert claim is not None
         assert claim.experiment == row.id
+        row.priority = 100
         experiments.begin(session, claim, fingerprint or told.hexdigest(), {"machine": "none"})
         row = experiments.held(session, claim) or row
         # the past in one go: a page does not see how it came, and thousands of rounds are quick

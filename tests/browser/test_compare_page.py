@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
@@ -137,7 +138,7 @@ def test_seeds_become_a_line_with_a_band_over_any_axis_and_the_address_remembers
     spread = [high - mean for high, mean in zip(shown["high"], shown["y"], strict=True)]
     assert spread == pytest.approx([stdev(pair) for pair in pairs])
     assert "FedARC leads with" in page.inner_text("#verdict")
-    assert page.locator('[data-figure="fair"]').inner_text().splitlines()[1] == "Like with like"
+    assert page.locator('[data-figure="fair"]').inner_text().splitlines()[1] == "Comparable"
     page.get_by_label("Bytes", exact=True).check()
     page.get_by_label("log x").check()
     page.select_option("#smooth", "5")
@@ -170,6 +171,8 @@ def test_a_target_gives_the_cost_of_the_records_and_says_when_nobody_reaches_it(
     arc = dict(zip(rows[0], next(row for row in rows if row[0] == "FedARC"), strict=True))
     assert float(arc["bytes_to_target_mean"]) == pytest.approx(fmean(cost.bytes or 0 for cost in costs))
     assert float(arc["flops_to_target_mean"]) == pytest.approx(fmean(cost.flops or 0 for cost in costs))
+    assert float(arc["spent_bytes_to_target_mean"]) == fmean(cost.spent_bytes or 0 for cost in costs)
+    assert float(arc["spent_flops_to_target_mean"]) == pytest.approx(fmean(cost.spent_flops or 0 for cost in costs))
     runs = [filled.rounds("fedarc", place) for place in (0, 1)]
     assert float(arc["best_accuracy_mean"]) == pytest.approx(fmean(max(r.accuracy or 0 for r in one) for one in runs))
     assert float(arc["seconds_mean"]) == pytest.approx(fmean(sum(r.seconds for r in one) for one in runs))
@@ -334,7 +337,7 @@ def test_a_sweep_has_a_point_for_each_value(filled: Filled, open_page: OpenPage)
     assert rows[0] == ["method", "training.lr", "best accuracy", "std", "runs"]
     assert [(row[1], row[4]) for row in rows[1:]] == [("0.01", 2), ("0.02", 2), ("0.1", 2)]
     assert page.locator("#unfair").is_hidden()
-    assert "Swept for every method: training.lr: 0.01, 0.02, 0.1" in page.inner_text("#notes")
+    assert "Swept: training.lr: 0.01, 0.02, 0.1" in page.inner_text("#notes")
     page.select_option("#by", "algorithm.name")
     assert len(page.evaluate("window.fedarena.charts.accuracy.data")) == 1
     assert cell(page, "FedAvg", "Seeds") == "6"
@@ -370,22 +373,230 @@ def test_an_unfair_comparison_says_what_differs(filled: Filled, open_page: OpenP
     assert page.locator("#notes li").count() == 0
 
 
+def copied(page: "Page", kind: str) -> str:
+    button = page.locator(f"#table-{kind}")
+    button.click()
+    page.wait_for_function(f"() => document.querySelector('#table-{kind}').textContent === 'Copied'")
+    return str(page.evaluate("navigator.clipboard.readText()"))
+
+
+def assert_nobody_leads(page: "Page") -> None:
+    verdict = page.inner_text("#verdict")
+    assert verdict.startswith("Not comparable")
+    assert not re.search("lead|ahead|best|level", verdict)
+    for name in ("best", "lead", "bytes", "flops"):
+        figure = page.locator(f'[data-figure="{name}"]')
+        assert figure.locator(".figure-value").inner_text() == "–"
+        assert figure.locator(".figure-detail").inner_text() == "not comparable"
+    assert page.locator('[data-figure="fair"] .figure-value').inner_text() == "Not comparable"
+    assert page.locator("#unfair").is_visible()
+    assert page.locator("#table td.best").count() == 0
+    assert page.locator("#table .gap").count() == 0
+    assert "**" not in copied(page, "markdown")
+    assert "\\textbf" not in copied(page, "latex")
+
+
+def test_an_unfair_comparison_has_no_leader_and_no_lead(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page(filled.address("standalone", "other", "fedarc", target="50"))
+    assert_nobody_leads(page)
+    rows = page.locator("#table tbody th").all_inner_texts()
+    assert rows == ["Standalone", "FedAvg", "FedARC"]  # as in the address, not by rank
+
+
+def by_rounds(filled: Filled, method: str, *accuracies: float, protocol: str = "C", **changes: Any) -> str:
+    """A finished experiment with these accuracies in its rounds."""
+    spec = {"algorithm": {"name": method}, "rounds": len(accuracies), "evaluation": {"protocol": protocol}, **changes}
+    history = run(ExperimentSpec.parse({**SPEC, **spec}).canonical())
+    told = [r.model_copy(update={"accuracy": a}) for r, a in zip(history[1:], accuracies, strict=True)]
+    return put(filled.store, [history[0], *told], **spec)
+
+
+def test_under_protocol_c_everything_follows_the_final_round(filled: Filled, open_page: OpenPage) -> None:
+    training = SPEC["training"]
+    early = [by_rounds(filled, "compfl", 0.9, 0.5, training={**training, "lr": lr}) for lr in (0.01, 0.02)]
+    late = [by_rounds(filled, "fedavg", 0.7, 0.6, training={**training, "lr": lr}) for lr in (0.01, 0.02)]
+    page = open_page(f"/compare?ids={early[0]},{late[0]}&open=price")
+    assert page.inner_text("#verdict").startswith("FedAvg leads with 60.0 % in the final round, 10.0 points ahead")
+    figure = page.locator('[data-figure="best"]')
+    assert figure.inner_text().splitlines()[:2] == ["Final accuracy", "60.00 %"]
+    assert page.locator("#table tbody th").all_inner_texts() == ["FedAvg", "CompFL"]
+    assert page.locator("#table thead th").all_inner_texts()[2:4] == ["Final (%)", "Best (%)"]
+    assert page.locator("#table td.best").all_inner_texts() == ["60.00"]
+    assert re.findall(r"\*\*(.*?)\*\*", copied(page, "markdown")) == ["60.00"]
+    assert re.findall(r"textbf\{(.*?)\}", copied(page, "latex")) == ["60.00"]
+    page.wait_for_function("() => window.fedarena.charts.price?.drawn()")
+    head, *rows = page.evaluate("window.fedarena.charts.price.data()")
+    assert (head[1], {row[0]: row[1] for row in rows}) == ("final accuracy", {"FedAvg": 0.6, "CompFL": 0.5})
+    page.goto(f"/compare?ids={','.join(early + late)}&open=sweep&field=training.lr")
+    page.wait_for_function("() => window.fedarena.charts.sweep?.drawn()")
+    head, *rows = page.evaluate("window.fedarena.charts.sweep.data()")
+    assert (head[2], {row[2] for row in rows}) == ("final accuracy", {0.5, 0.6})
+    assert page.locator("#members tbody tr").first.locator("td").nth(5).inner_text() == "50.0 %"
+
+
+def test_results_of_two_protocols_are_not_comparable(filled: Filled, open_page: OpenPage) -> None:
+    runs = [
+        by_rounds(filled, method, 0.5, 0.6, protocol=protocol) for method in ("fedavg", "compfl") for protocol in "AC"
+    ]
+    page = open_page(f"/compare?ids={','.join(runs)}")
+    assert "evaluation.protocol: A, C" in page.inner_text("#unfair")
+    assert_nobody_leads(page)
+
+
+def test_page_and_sweep_make_the_same_cells_bold(filled: Filled, open_page: OpenPage) -> None:
+    methods, shares, levels = ("pfedes", "fedrep", "fedavg"), (1.0, 0.5), (0.61, 0.72, 0.53, 0.64, 0.75, 0.46)
+    cells = [(method, share) for method in methods for share in shares]
+    for (method, share), level in zip(cells, levels, strict=True):
+        by_rounds(filled, method, level, 0.4, protocol="A", participation=share, clients=8, partition={"name": "iid"})
+    base = {key: value for key, value in SPEC.items() if key != "seed"}
+    base |= {"rounds": 2, "clients": 8, "partition": {"name": "iid"}}
+    grid = {"algorithm.name": list(methods), "participation": list(shares)}
+    answer = filled.product.client.post("/api/sweeps", json={"base": base, "grid": grid, "seeds": [SPEC["seed"]]})
+    key = answer.json()["id"]
+    assert answer.json()["counts"] == {"finished": 6}
+    latex = filled.product.client.get(f"/api/sweeps/{key}/table.tex").text
+    page = open_page(f"/sweeps/{key}")
+    assert page.locator("#cells thead th").all_inner_texts()[:2] == ["Method", "Participation"]
+    assert page.locator("#cells tbody tr").first.locator("th, td").all_inner_texts()[:2] == ["pFedES", "1"]
+    assert page.locator('[data-figure="best"] .figure-value').inner_text() == "–"
+    on_page = page.locator("#cells td.best").all_inner_texts()
+    page.goto(str(page.locator("#compare").get_attribute("href")))
+    assert sorted(page.locator("#table td.best").all_inner_texts()) == sorted(on_page) == ["72.00", "75.00"]
+    assert sorted(re.findall(r"textbf\{(.*?)\}", latex)) == sorted(on_page)
+    assert "  pFedES & 0.5 & 1 & \\textbf{72.00} & 40.00 \\\\" in latex
+    assert "  Method & Participation & Seeds & Best (\\%) & Final (\\%)" in latex
+    rows = open_page("/sweeps").locator("#sweeps .swept")
+    assert rows.first.inner_text() == "method, participation · 1 seed"
+
+
+def test_variants_of_one_method_differ_in_their_sample_on_the_page_and_in_every_picture(
+    filled: Filled, open_page: OpenPage
+) -> None:
+    page = open_page(filled.address("lr 0.01", "lr 0.02", "lr 0.1"))
+    samples = page.locator("#accuracy .end-label line")
+    dashes = samples.evaluate_all("lines => lines.map((line) => line.getAttribute('stroke-dasharray'))")
+    assert len(set(dashes)) == len(dashes) == 3
+    picture = exported(page, "#accuracy", "SVG").decode()
+    printed = re.findall(r'class="sample"[^>]*stroke-dasharray="([^"]*)"', picture)
+    assert len(set(printed)) == len(printed) == 3
+    ids = ",".join(key for lr in ("0.01", "0.02", "0.1") for key in filled.ids[f"lr {lr}"])
+    pgf = filled.product.client.get(f"/api/compare/figure.pgf?ids={ids}").text
+    assert len(set(re.findall(r"line width=0.9pt([^\]]*)\]", pgf))) == 3
+
+
+def test_axes_of_rounds_and_costs_start_at_nothing(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page(filled.address("fedarc", "fedavg"))
+    for chart in ("#accuracy", "#loss"):
+        ticks = re.findall(r'text-anchor="middle">([^<]*)<', exported(page, chart, "SVG").decode())
+        assert ticks[0] == "0", chart
+
+
+def test_totals_far_apart_are_drawn_over_a_logarithm_until_a_reader_decides(
+    filled: Filled, open_page: OpenPage
+) -> None:
+    page = open_page(filled.address("pfedes", "fedavg", x="bytes"))
+    log = "window.fedarena.charts.accuracy.log[0]"
+    assert page.evaluate(log) is True
+    assert page.get_by_label("log x").is_checked()
+    assert "log_x=true" in str(page.get_by_role("link", name="PDF").get_attribute("href"))
+    page.get_by_label("log x").uncheck()
+    assert page.evaluate(log) is False
+    assert "log x separates the low-communication methods" in page.inner_text("#accuracy .chart-hint")
+    page.reload()
+    assert page.evaluate(log) is False
+    page.goto(filled.address("fedarc", "fedavg", x="bytes"))
+    assert page.evaluate(log) is False
+    page.goto(filled.address("pfedes", "fedavg"))
+    assert page.evaluate(log) is False
+
+
+def test_a_reader_chooses_which_bands_are_drawn(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page(filled.address(*METHODS))
+    banded = "window.fedarena.charts.accuracy.banded"
+    assert len(page.evaluate(banded)) == 4
+    page.select_option("#bands", "hovered")
+    assert page.evaluate(banded) == []
+    page.locator("#accuracy .end-label", has_text="pFedES").hover()
+    assert page.evaluate(banded) == ["pFedES"]
+    page.select_option("#bands", "off")
+    page.reload()
+    page.locator("#accuracy .end-label", has_text="pFedES").hover()
+    assert page.evaluate(banded) == []
+
+
+def test_a_sweep_leaves_room_for_its_lines_on_a_phone(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page("/healthz")
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(filled.address("lr 0.01", "lr 0.02", "lr 0.1", open="sweep"))
+    page.wait_for_function("() => window.fedarena.charts.sweep?.drawn()")
+    paper = page.context.new_page()
+    paper.set_content(exported(page, "#sweep", "SVG").decode())
+    texts = {text.text_content(): text.bounding_box() for text in paper.locator("svg text").all()}
+    middle, right = texts["0.02"], texts["0.1"]
+    assert middle is not None
+    assert right is not None
+    assert right["x"] - middle["x"] > 180
+    paper.close()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_win_rate_has_room_whatever_the_names(filled: Filled, open_page: OpenPage, width: int) -> None:
+    training = SPEC["training"]
+    long = [put(filled.store, rounds=2, training={**training, "lr": lr}) for lr in (0.000012345678, 0.000023456789)]
+    page = open_page(f"/compare?ids={','.join(long)}&open=wins")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_function("() => ['wins', 'scatter'].every(n => window.fedarena.charts[n]?.drawn())")
+    pictures = [exported(page, plot, "SVG").decode() for plot in ("#wins", "#scatter")]
+    paper = page.context.new_page()  # without the pages' security policy
+    for picture in pictures:
+        paper.set_content(f"<style>body {{ margin: 0 }}</style>{picture}")
+        frame = paper.locator("svg").bounding_box()
+        assert frame is not None
+        boxes = [(text.text_content() or "", text.bounding_box()) for text in paper.locator("svg text").all()]
+        ticks = []
+        for text, box in boxes:
+            assert box is not None
+            assert box["x"] >= -1, text
+            assert box["y"] >= -1, text
+            assert box["x"] + box["width"] <= frame["width"] + 1, text
+            assert box["y"] + box["height"] <= frame["height"] + 1, text
+            if re.fullmatch(r"-?[0-9.]+", text):
+                ticks.append(box["y"])
+        assert max(ticks) - min(ticks) > 180
+    paper.close()
+
+
+def test_all_experiments_of_a_comparison_are_listed_without_a_scroller(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page(filled.address(*METHODS, "lr 0.01", "lr 0.02", "lr 0.1", "other", "long"))
+    frame = page.locator(".table-frame:has(#members)")
+    assert page.locator("#members tbody tr").count() > 12
+    assert frame.evaluate("frame => frame.scrollHeight - frame.clientHeight") <= 1
+
+
+def test_a_remark_on_all_pairs_is_made_once_below_them(filled: Filled, open_page: OpenPage) -> None:
+    page = open_page(filled.address(*METHODS, open="significance"))
+    page.wait_for_selector("#significance tbody tr")
+    note = page.inner_text(".significance-note")
+    assert note.count("2 seeds are few: the interval is wide.") == 1
+    assert "seeds are few" not in page.inner_text("#significance tbody")
+
+
 def test_a_sweep_over_data_is_ranked_only_where_the_data_are_equal(filled: Filled, open_page: OpenPage) -> None:
     iid = {"partition": {"name": "iid"}, "rounds": 2}
     arc, avg = (put(filled.store, algorithm={"name": name}, **iid) for name in ("fedarc", "fedavg"))
     page = open_page(filled.address("fedarc", "fedavg") + f",{arc},{avg}")
     assert page.locator("#unfair").is_hidden()
     fair = page.locator('[data-figure="fair"]')
-    assert fair.locator(".figure-value").inner_text() == "A sweep"
-    assert fair.locator(".figure-detail").inner_text() == "over partition and budget, not one comparison"
-    assert page.inner_text("#verdict").startswith("A sweep over partition and budget, not one comparison;")
+    assert fair.locator(".figure-value").inner_text() == "Settings differ"
+    assert fair.locator(".figure-detail").inner_text() == "compare rows with equal partition and rounds"
+    assert page.inner_text("#verdict").startswith("Settings differ: compare rows with equal partition and rounds;")
     assert page.locator('[data-figure="lead"] .figure-value').inner_text() == "–"
-    assert page.locator("#table tbody td.best").count() == 4  # best and final accuracy, on either data
+    assert page.locator("#table tbody td.best").count() == 2  # best accuracy, on either data
     page.goto(f"/compare?ids={filled.ids['fedavg'][0]},{avg}")
-    assert fair.locator(".figure-value").inner_text() == "A sweep"
+    assert fair.locator(".figure-value").inner_text() == "Settings differ"
     assert page.locator("#table tbody td.best").count() == 0
     page.goto(f"/compare?ids={arc},{avg}")
-    assert fair.locator(".figure-value").inner_text() == "Like with like"
+    assert fair.locator(".figure-value").inner_text() == "Comparable"
 
 
 def test_a_run_that_ended_early_is_no_equal_budget(filled: Filled, open_page: OpenPage) -> None:
@@ -426,11 +637,14 @@ def test_server_and_page_give_groups_the_same_labels(filled: Filled, open_page: 
         )
     ]
     page = open_page(f"/compare?ids={','.join(odd)}")
-    for by in ("", "training.lr", "partition.classes_per_client,training.clip"):
+    for by in ("", "training.lr", "partition.classes_per_client,training.clip", "partition.name"):
         page.goto(f"/compare?ids={','.join(odd)}&by={by}")
         labels = [item["label"] for item in page.evaluate("window.fedarena.charts.accuracy.data")]
         told = filled.product.get(f"/api/compare/significance?ids={','.join(odd)}&by={by}")["groups"]
         assert labels == list(told)
+    page.goto(f"/compare?ids={','.join(odd[:2])}&by=partition.name")
+    labels = [item["label"] for item in page.evaluate("window.fedarena.charts.accuracy.data")]
+    assert labels == ["FedAvg · partition pathological", "FedAvg · partition iid"]
 
 
 def test_a_long_comparison_is_thinned_and_keeps_its_numbers(
@@ -542,13 +756,28 @@ def test_a_deleted_experiment_leaves_the_comparison(filled: Filled, open_page: O
     assert gone not in page.url
 
 
+@pytest.mark.parametrize("width", [1440, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_read_it(filled: Filled, open_page: OpenPage, scheme: str) -> None:
-    page = open_page(filled.address(*METHODS, open="boxes,wins,price,significance", target="80"), color_scheme=scheme)
+def test_names_at_the_ends_of_lines_are_large_enough_to_hit(
+    filled: Filled, open_page: OpenPage, scheme: str, width: int
+) -> None:
+    page = open_page(filled.address(*METHODS, "lr 0.01", "lr 0.02", "lr 0.1"), color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.reload()
+    assert page.locator("#loss").get_by_role("button", name="FedAvg").count() >= 3
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_can_read_it(filled: Filled, open_page: OpenPage, scheme: str, width: int) -> None:
+    page = open_page("/healthz", color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(filled.address(*METHODS, open="boxes,wins,price,significance", target="80"))
     page.wait_for_function("() => ['boxes', 'wins', 'price'].every(n => window.fedarena.charts[n]?.drawn())")
     page.wait_for_selector("#significance tbody tr")
     assert violations(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("document.querySelector('main').scrollWidth <= innerWidth")
     page.goto("/compare")
     assert violations(page) == []
 

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from app.store import experiments, steering
 from app.store.database import Database
+from engine.records import Dropped
 from engine.spec import ExperimentSpec
 from tests.browser.conftest import OpenPage
 from tests.browser.filled import SPEC, advance, put, run
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-HISTORY = run(ExperimentSpec.parse(SPEC).canonical())
+HISTORY_SPEC = ExperimentSpec.parse(SPEC).canonical()
+HISTORY = run(HISTORY_SPEC)
 
 
 def drawn(page: "Page", chart: str) -> dict[str, Any]:
@@ -117,6 +120,28 @@ def test_a_diverged_experiment_says_why_and_what_to_do(product: Product, open_pa
     assert "learning rate" in panel
 
 
+def test_the_page_says_who_was_left_out_when_and_why(store: Database, open_page: OpenPage) -> None:
+    silent = Dropped(client=7, part="message", reason="not all of its numbers are finite")
+    failed = Dropped(client=None, part="new state", reason="its training loss became nan")
+    history = [
+        record.model_copy(update={"dropped": [silent] if record.round in {2, 3, 4, 6} else []}) for record in HISTORY
+    ]
+    experiment = put(store, history, upto=7)
+    page = open_page(f"/experiments/{experiment}")
+    page.wait_for_selector("#left-out tbody tr")
+    rows = page.locator("#left-out tbody tr")
+    assert rows.all_inner_texts() == ["Client 7\tmessage\tnot all of its numbers are finite\t2–4, 6"]
+    advance(store, experiment, history[8].model_copy(update={"dropped": [failed]}))
+    page.wait_for_selector("#left-out tbody tr:nth-child(2)")
+    assert rows.all_inner_texts()[1] == "Server\tnew state\tits training loss became nan\t8"
+
+
+def test_where_nobody_was_left_out_nothing_is_said_of_it(store: Database, open_page: OpenPage) -> None:
+    page = open_page(f"/experiments/{put(store, HISTORY)}")
+    page.wait_for_function("() => window.fedarena.charts.accuracy.data[0]?.x.length > 6")
+    assert page.locator("#left-out").is_hidden()
+
+
 def test_zoom_and_hidden_lines_survive_new_rounds(store: Database, open_page: OpenPage) -> None:
     experiment = put(store, HISTORY, upto=8)
     page = open_page(f"/experiments/{experiment}")
@@ -170,7 +195,7 @@ def test_notes_that_are_not_saved_yet_survive_new_rounds(
     advance(store, experiment, HISTORY[4])
     page.wait_for_function("() => window.fedarena.charts.accuracy.data[0].x.length === 5")
     assert page.input_value("#label-notes") == "the second client"
-    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Save", exact=True).click()
     page.wait_for_function("() => document.querySelector('#notes').textContent === 'the second client'")
     product.client.patch(f"/api/experiments/{experiment}", json={"notes": "from elsewhere"}).raise_for_status()
     page.wait_for_function("() => document.querySelector('#label-notes').value === 'from elsewhere'")
@@ -182,6 +207,8 @@ def test_ten_thousand_clients_are_shown_and_followed(store: Database, open_page:
     experiment = put(store, history, upto=13, clients=10_000, rounds=14)
     page = open_page(f"/experiments/{experiment}")
     assert page.locator("#spread .box").count() == 13
+    width = page.locator("#clients .chart-stage").evaluate("stage => stage.clientWidth")
+    assert len(page.evaluate("fedarena.charts.clients.ticks")) * 42 < width  # four digits and a space each
     assert page.evaluate("document.querySelector('#client-rounds canvas').clientHeight") < 1000
     first = [record.client_accuracy["24"] for record in history[1:14]]
     with page.expect_download() as waiting:
@@ -209,8 +236,120 @@ def test_the_downloads_hold_every_round(finished: dict[str, str], product: Produ
     assert len(rows) == 1 + len(product.rounds(finished["fedavg-42"]))
 
 
+def test_a_deleted_experiment_is_restored_at_its_address(
+    store: Database, product: Product, open_page: OpenPage
+) -> None:
+    experiment = put(store, HISTORY, name="gone for a moment")
+    product.client.delete(f"/api/experiments/{experiment}").raise_for_status()
+    page = open_page(f"/experiments/{experiment}", ignore=("404", "409"))
+    assert "“gone for a moment” was deleted" in page.inner_text("main")
+    page.get_by_role("button", name="Restore it").click()
+    page.get_by_role("heading", name="gone for a moment").wait_for()
+
+
+def test_before_the_first_round_one_line_says_what_is_waited_for_and_no_panel_is_empty(
+    store: Database, product: Product, open_page: OpenPage
+) -> None:
+    changes = {"rounds": 12, "algorithm": {"name": "pfedafm"}}
+    history = run(ExperimentSpec.parse({**SPEC, **changes}).canonical())
+    experiment = put(store, history, upto=0, **changes)
+    page = open_page(f"/experiments/{experiment}", ignore=("409",))
+    assert page.inner_text("#waiting") == "Running. The first round is not finished yet."
+    assert page.locator("main .chart:visible").evaluate_all("list => list.map(item => item.id)") == ["partition-map"]
+    assert page.locator("#artifacts").is_hidden()
+    assert "nothing is sent" not in page.inner_text("main")
+    advance(store, experiment, history[1])
+    page.wait_for_selector("#accuracy canvas")
+    assert page.locator("#waiting").is_hidden()
+    for name in ("accuracy", "loss", "bytes", "flops"):
+        assert page.evaluate("name => fedarena.charts[name].reach", name) == [0, 12]
+    assert page.locator("#bytes .chart-hint").inner_text() == "up + down"
+
+
+def test_a_waiting_experiment_tells_its_place_and_shows_its_partition_at_once(
+    product: Product, open_page: OpenPage
+) -> None:
+    late = {"start_after": "2099-01-01T00:00:00Z", "priority": -100}
+    ids = [product.client.post("/api/experiments", json=small(f"waits {n}"), params=late).json()["id"] for n in (1, 2)]
+    page = open_page(f"/experiments/{ids[1]}")
+    position = product.get(f"/api/experiments/{ids[1]}")["position"]
+    assert position >= 1
+    assert page.inner_text("#waiting").startswith(f"Queued: {position} experiment")
+    page.wait_for_function("() => document.querySelector('#partition-map').heatmap.heat?.values.length === 5")
+    page.get_by_role("button", name="Cancel experiment").click()
+    page.get_by_text("Cancelled before the first round was finished").wait_for()
+    assert "Cancelled. Stored rounds are kept." in page.inner_text("#notices")
+    product.client.post(f"/api/experiments/{ids[0]}/cancel", json={})
+
+
+def test_the_best_accuracy_is_not_told_twice(store: Database, open_page: OpenPage) -> None:
+    page = open_page(f"/experiments/{put(store, HISTORY[:13], rounds=12)}", ignore=("409",))
+    best = max(HISTORY[1:13], key=lambda record: record.accuracy or 0)
+    detail = page.inner_text('[data-figure="best"] .figure-detail')
+    assert detail.startswith(f"in round {best.round}")
+    same = f"{100 * (best.accuracy or 0):.1f}" == f"{100 * (HISTORY[12].accuracy or 0):.1f}"
+    assert detail.endswith(" %") != same
+
+
+def test_long_notes_are_cut_until_they_are_wanted_and_their_addresses_are_links(
+    store: Database, open_page: OpenPage
+) -> None:
+    lines = ["see https://example.org/a?b=1 (and http://example.org/c), not javascript:alert(1)", *["more"] * 50, "end"]
+    page = open_page(f"/experiments/{put(store, HISTORY, notes=chr(10).join(lines))}", ignore=("409",))
+    links = page.locator("#notes a")
+    assert links.evaluate_all("list => list.map(link => link.getAttribute('href'))") == [
+        "https://example.org/a?b=1",
+        "http://example.org/c",
+    ]
+    assert links.first.get_attribute("rel") == "noopener"
+    height = "document.querySelector('#notes').clientHeight"
+    assert page.evaluate(height) <= 120
+    page.get_by_role("button", name="Show all").click()
+    assert page.evaluate(height) > 1000
+    page.get_by_role("button", name="Show less").click()
+    assert page.evaluate(height) <= 120
+
+
+def test_a_deletion_leads_back_to_the_list_as_it_was_filtered(store: Database, open_page: OpenPage) -> None:
+    put(store, HISTORY, name="to go back from 1")
+    put(store, HISTORY, name="to go back from 2")
+    page = open_page("/experiments?search=go+back&sort=name", ignore=("409",))
+    page.get_by_role("link", name="to go back from 1").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Undo").wait_for()
+    assert page.input_value("#search") == "go back"
+    assert "sort=name" in page.url
+    assert page.locator("#experiments tbody tr").count() == 1
+
+
+def test_an_action_that_no_server_heard_is_not_called_refused(store: Database, open_page: OpenPage) -> None:
+    page = open_page(f"/experiments/{put(store, HISTORY)}", ignore=("409", "ERR_FAILED"))
+    page.route("**/api/experiments/*", lambda route: route.abort())
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_text("Not done: The server does not answer.").wait_for()
+
+
 def test_an_unknown_experiment_gets_a_friendly_page(open_page: OpenPage) -> None:
     page = open_page("/experiments/01AAAAAAAAAAAAAAAAAAAAAAAA", ignore=("404",))
     assert "There is no experiment" in page.inner_text("main")
     page.get_by_role("link", name="Go to the experiments").click()
     eventually(lambda: page.url.endswith("/experiments"), "the list")
+
+
+@pytest.mark.parametrize("spec", [{}, {**HISTORY_SPEC, "algorithm": {"name": "fednew"}}], ids=["none", "new method"])
+def test_a_spec_that_is_not_understood_leaves_every_page_working(
+    store: Database, open_page: OpenPage, spec: dict[str, Any]
+) -> None:
+    key = put(store, HISTORY)
+    with store.write() as session:
+        row = experiments.get(session, key)
+        assert row is not None
+        row.spec = spec
+    page = open_page(f"/experiments/{key}", ignore=("409",))  # without the spec there is no partition to draw
+    assert page.locator("#not-understood").is_visible()
+    assert len(drawn(page, "accuracy")["x"]) > 1
+    for path in ("/", "/experiments", f"/compare?ids={key}"):
+        page.goto(path)
+        page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+    with store.write() as session:
+        assert steering.mark_deleted(session, key) is not None

@@ -99,13 +99,14 @@ def test_counts_say_what_is_not_in_the_list(finished: dict[str, str], open_page:
 
     page.route("**/api/experiments?**", one_of_two)
     page.get_by_role("button", name="Best (%)").click()
-    page.get_by_text("Standalone · 1 of those loaded").wait_for()
+    page.get_by_text("Standalone · 1 (loaded rows only)").wait_for()
 
 
 def test_names_and_tags_are_shown_as_text(store: Database, open_page: OpenPage) -> None:
     experiment = put(store, name=NASTY, tags=["<b>bold</b>"], notes=NASTY)
     page = open_page("/")
-    for path in ("/experiments", f"/experiments/{experiment}", f"/compare?ids={experiment}", f"/new?from={experiment}"):
+    shown = ("/experiments", f"/experiments/{experiment}", f"/compare?ids={experiment}")
+    for path, word in (*((path, "onerror") for path in shown), (f"/new?from={experiment}", "<b>bold</b>")):
         page.goto(path)
         page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
         assert page.evaluate("document.querySelectorAll('main img, main b, main script').length") == 0
@@ -113,7 +114,80 @@ def test_names_and_tags_are_shown_as_text(store: Database, open_page: OpenPage) 
         text = page.inner_text("main") + "".join(
             page.evaluate("[...document.querySelectorAll('textarea')].map(t => t.value)")
         )
-        assert "onerror" in text
+        assert word in text
+
+
+def page_of_two_of_many(route: "Route") -> None:
+    answer = route.fetch()
+    route.fulfill(response=answer, json={**answer.json(), "items": answer.json()["items"][:2], "total": 163})
+
+
+def test_selecting_all_says_that_only_the_loaded_ones_are_selected(
+    finished: dict[str, str], open_page: OpenPage
+) -> None:
+    page = open_page("/experiments?search=fedavg-4")
+    page.route("**/api/experiments?**", page_of_two_of_many)
+    page.get_by_role("button", name="Best (%)").click()
+    page.get_by_text("2 of 163 experiments match").wait_for()
+    page.locator("#select-all").check()
+    assert page.inner_text("#selection-count") == "2 loaded of 163 selected"
+
+
+def test_shift_selects_a_range(store: Database, open_page: OpenPage) -> None:
+    for number in range(6):
+        put(store, name=f"in a range {number}", rounds=1)
+    page = open_page("/experiments?search=range&sort=name&order=up")
+    boxes = page.locator("#experiments tbody input[type=checkbox]")
+    boxes.nth(1).click()
+    boxes.nth(4).click(modifiers=["Shift"])
+    assert [box.is_checked() for box in boxes.all()] == [False, True, True, True, True, False]
+    boxes.nth(3).click(modifiers=["Shift"])
+    assert page.inner_text("#selection-count") == "2 selected"
+
+
+def test_keys_mean_the_row_that_has_the_focus(finished: dict[str, str], open_page: OpenPage) -> None:
+    page = open_page("/experiments?search=-4&sort=name&order=up")
+    rows = page.locator("#experiments tbody tr")
+    rows.nth(2).locator("input").focus()
+    assert rows.nth(2).get_attribute("tabindex") == "0"
+    assert page.locator('#experiments tbody tr[tabindex="0"]').count() == 1
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    assert rows.nth(3).locator("input").is_checked()
+    assert page.inner_text("#selection-count") == "1 selected"
+
+
+def test_a_long_tag_does_not_widen_its_filter(store: Database, open_page: OpenPage) -> None:
+    put(store, name="labelled", tags=["t" * 50], rounds=1)
+    page = open_page("/experiments")
+    assert page.locator("#tag-filter").evaluate("select => select.clientWidth") < 180
+
+
+def test_the_filters_list_titles_as_the_table_does(finished: dict[str, str], open_page: OpenPage) -> None:
+    page = open_page("/experiments")
+    assert "FedAvg" in page.locator("#algorithm-filter option").all_inner_texts()
+    assert "Not applicable" in page.locator("#state-filter option").all_inner_texts()
+
+
+def test_the_list_has_one_scroll_bar_and_its_end_is_in_it(store: Database, open_page: OpenPage) -> None:
+    for number in range(3):
+        put(store, name=f"one bar {number}", rounds=1)
+    page = open_page("/experiments")
+    whole = "document.documentElement.scrollHeight - document.documentElement.clientHeight"
+    for width, height in ((1440, 900), (1024, 700)):
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate(whole) == 0
+    assert page.locator(".list-frame #more").count() == 1
+
+
+def test_the_method_in_the_name_of_a_swept_experiment_is_not_cut_out(store: Database, open_page: OpenPage) -> None:
+    name = "four methods, three seeds, two shares and more words: pfedafm, participation 1, seed 43"
+    experiment = put(store, name=name, rounds=1)
+    page = open_page("/experiments?search=four+methods")
+    link = page.locator(f'tr[data-id="{experiment}"] .name-end')
+    assert link.inner_text() == "pfedafm, participation 1, seed 43"
+    shown = link.evaluate("end => end.getBoundingClientRect().left - end.closest('td').getBoundingClientRect().left")
+    assert shown < page.locator(f'tr[data-id="{experiment}"] td.name').evaluate("cell => cell.clientWidth") / 2
 
 
 def test_the_question_mark_lists_the_keys(open_page: OpenPage) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from app.comparison.palette import method_style
 from tests.browser.conftest import OpenPage
 
 if TYPE_CHECKING:
@@ -111,3 +112,11 @@ def test_numbers_are_written_for_people(open_page: OpenPage) -> None:
         f"async () => {{ const {{ {names} }} = await import('/static/js/units.js'); return [{','.join(NUMBERS)}]; }}"
     )
     assert dict(zip(NUMBERS, open_page("/experiments").evaluate(script), strict=True)) == NUMBERS
+
+
+@pytest.mark.parametrize("method", ["fedavg", "my-own", "größer", "constructor"])
+def test_a_line_looks_the_same_on_the_screen_and_in_a_printed_figure(open_page: OpenPage, method: str) -> None:
+    page = open_page("/methods")
+    shown = page.evaluate("id => import('/static/js/colours.js').then(m => m.methodStyle(id))", method)
+    printed = method_style(method)
+    assert (shown["light"], tuple(shown["dash"])) == (printed.colour, printed.dash)

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from app.store.database import Database
+from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
+from tests.browser.filled import put
 from tests.browser.product import SMALL, Product, eventually
 
 if TYPE_CHECKING:
@@ -41,13 +44,14 @@ def test_a_sweep_is_written_checked_queued_and_seen_to_the_end(product: Product,
     page.locator("#queue-it:not([disabled])").wait_for()
     assert problems.count() == 0
     assert re.match(r"Queue 4 experiments( \((about|roughly) .*\))?$", button.inner_text())
-    assert page.locator("#dry-run").inner_text().split()[:2] == ["Cells", "2"]
+    assert page.locator("#dry-run").inner_text().split()[:2] == ["Settings", "2"]
     button.click()
 
     page.wait_for_url(re.compile(r"/sweeps/[0-9A-Z]{26}$"))
     key = page.url.rsplit("/", 1)[1]
     assert page.locator("h1").inner_text() == "<b>two</b> methods"
     assert page.locator("#cells .seed").count() == 4
+    assert page.locator("#cells thead th").first.inner_text() == "Method"
     eventually(lambda: product.get(f"/api/sweeps/{key}")["counts"] == {"finished": 4}, "the sweep's end")
     page.locator('#state .chip[data-state="finished"]').wait_for()
     view = product.get(f"/api/sweeps/{key}")
@@ -65,6 +69,22 @@ def test_a_sweep_is_written_checked_queued_and_seen_to_the_end(product: Product,
     assert "4 / 4" in rows.first.inner_text()
 
 
+def test_text_that_cannot_be_read_marks_its_line_and_says_nothing_of_the_one_before(open_page: OpenPage) -> None:
+    page = open_page("/sweeps/new", ignore=("422",))
+    page.wait_for_selector('#verdict[data-state="good"]')
+    assert page.locator("#dry-run dd").first.inner_text() != "–"
+    page.locator("#document").fill("base:\n  rounds: 3\n  algorithm: {name: fedavg\n  seed: 1\n")
+    problem = page.locator("#problems li")
+    problem.first.wait_for()
+    assert "a comma or the closing } is missing; it was opened in line 3" in problem.inner_text()
+    assert "<" not in problem.inner_text()
+    assert page.locator("#lines .bad").inner_text() == "4"
+    assert set(page.locator("#dry-run dd").all_inner_texts()) == {"–"}
+    problem.get_by_role("button", name="Go to line 4").click()
+    chosen = page.locator("#document").evaluate("a => a.value.slice(a.selectionStart, a.selectionEnd)")
+    assert chosen == "  seed: 1"
+
+
 def test_cancelled_experiments_are_repeated_from_the_page(product: Product, open_page: OpenPage) -> None:
     answer = product.client.post(
         "/api/sweeps", json={**DOCUMENT, "seeds": [151, 152], "start_after": "2099-01-01T00:00:00Z"}
@@ -78,4 +98,34 @@ def test_cancelled_experiments_are_repeated_from_the_page(product: Product, open
     page.get_by_role("button", name="Retry 2 experiments").wait_for()
     counts = product.get(f"/api/sweeps/{key}")["counts"]
     assert (counts["cancelled"], sum(counts.values())) == (2, 4)
+    product.client.post(f"/api/sweeps/{key}/cancel", json={})
+
+
+LATER = "2099-01-01T00:00:00Z"
+
+
+def test_the_time_left_says_what_it_leaves_out(product: Product, store: Database, open_page: OpenPage) -> None:
+    put(store, **{**SMALL, "rounds": 3, "seed": 160})
+    grid = {"algorithm.name": ["fedavg", "fedapen"]}
+    document = {**DOCUMENT, "grid": grid, "seeds": [161, 162], "start_after": LATER}
+    key = product.client.post("/api/sweeps", json=document).json()["id"]
+    left = product.get(f"/api/sweeps/{key}")["time_left"]
+    assert (left["unknown"], left["seconds"] is None) == (2, False)
+    page = open_page(f"/sweeps/{key}")
+    assert page.inner_text('[data-figure="left"] .figure-detail') == "excludes 2 runs without an estimate"
+    product.client.post(f"/api/sweeps/{key}/cancel", json={})
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_can_read_a_sweep_and_their_list(
+    product: Product, open_page: OpenPage, scheme: str, width: int
+) -> None:
+    answer = product.client.post("/api/sweeps", json={**DOCUMENT, "seeds": [171], "start_after": LATER})
+    key = answer.json()["id"]
+    page = open_page("/healthz", color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    for path in (f"/sweeps/{key}", "/sweeps"):
+        page.goto(path)
+        assert violations(page) == [], path
     product.client.post(f"/api/sweeps/{key}/cancel", json={})

@@ -1,7 +1,8 @@
 """A device that is not there: tensors that say they are elsewhere, hold real values, and refuse what a GPU refuses.
 
 Inside `pretending()` everything put on the device "meta" becomes such a tensor. Values are computed on the CPU, so the
-results must be those of the CPU to the bit; an operation that mixes both places raises, as it would with CUDA.
+results must be those of the CPU to the bit; an operation that mixes both places raises, as it would with CUDA, and so
+does one that gives other bits every time there.
 """
 
 from collections.abc import Iterator
@@ -22,8 +23,27 @@ INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, a
 """Their indices may be on the CPU if the values are on the device, not the other way round."""
 
 
+NO_EQUAL_BITS = {
+    aten.bincount.default,
+    aten.cumsum.default,
+    aten.grid_sampler_2d_backward.default,
+    aten.histc.default,
+    aten.kthvalue.default,
+    aten.put_.default,
+    aten.reflection_pad2d_backward.default,
+    aten.replication_pad2d_backward.default,
+    aten.scatter_reduce.two,
+    aten.upsample_bilinear2d_backward.default,
+}
+"""CUDA has no form of these that gives the same bits twice; of integers it has."""
+
+
 class Mixed(Exception):
     """An operation got tensors of both places."""
+
+
+class NoEqualBits(Exception):
+    """The same computation may give other bits on a GPU."""
 
 
 class There(Tensor):
@@ -63,10 +83,21 @@ class _Pretend(TorchDispatchMode):
         return compute(func, args, kwargs or {})
 
 
+class Transfers:
+    """How many tensors travelled to the device."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
+_transfers = Transfers()
+
+
 @contextmanager
-def pretending() -> Iterator[None]:
+def pretending() -> Iterator[Transfers]:
+    _transfers.number = 0
     with _Constants(), _Pretend():
-        yield
+        yield _transfers
 
 
 def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -75,6 +106,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     there = any(isinstance(each, There) for each in tensors)
     wanted = kwargs.get("device")
     if wanted is not None and torch.device(wanted) == ELSEWHERE:
+        _transfers.number += func in MAY_MIX and not there
         there, kwargs = True, {**kwargs, "device": "cpu"}
     elif wanted is not None:
         there = False
@@ -101,8 +133,13 @@ def _check(func: Any, args: Any, tensors: list[Tensor], inputs: list[Any]) -> No
     if any(isinstance(each, torch.Generator) for each in inputs):
         raise Mixed(f"{func} draws from a generator of the CPU for a tensor that is elsewhere")
     if func in MAY_MIX:
+        arrived = [each for each in tensors[1:] if not isinstance(each, There) and each.ndim > 0]
+        _transfers.number += len(arrived) if isinstance(tensors[0], There) else 0
         return
+    if func in NO_EQUAL_BITS and any(each.is_floating_point() for each in tensors):
+        raise NoEqualBits(f"{func} adds up in any order on a GPU: let the CPU do it")
     if func in INDEXED:
+        _transfers.number += sum(isinstance(each, Tensor) and not isinstance(each, There) for each in args[1])
         tensors = [args[0], *(each for each in args[2:3] if isinstance(each, Tensor))]
     here = [tuple(each.shape) for each in tensors if not isinstance(each, There) and each.ndim > 0]
     if here:

@@ -12,13 +12,17 @@ import pytest
 import torch
 
 from engine.algorithms import REGISTRY
+from engine.artifacts import parse_request
 from engine.checkpoint import Checkpoints, rounds_with_checkpoints
+from engine.data.datasets import Dataset
+from engine.data.samples import Samples
 from engine.device import DeviceMemoryError, DeviceUnavailable, find_device
-from engine.executor import Crew
+from engine.executor import Bench, Crew
 from engine.run import Run
 from engine.spec import ExperimentSpec
+from engine.training import fit, supervised
 from tests.engine.conftest import SpecMaker, records_of, same_results
-from tests.engine.pretend import ELSEWHERE, Mixed, There, pretending
+from tests.engine.pretend import ELSEWHERE, Mixed, NoEqualBits, There, pretending
 
 FEW: dict[str, Any] = {
     "clients": 3,
@@ -49,6 +53,77 @@ def test_the_pretended_device_notices_a_tensor_in_the_wrong_place() -> None:
             there + torch.ones(3)
         with pytest.raises(Mixed):
             there.uniform_(generator=torch.Generator())
+
+
+def test_an_operation_without_equal_bits_on_a_gpu_is_noticed() -> None:
+    with pretending():
+        there = torch.ones(3).to(ELSEWHERE)
+        with pytest.raises(NoEqualBits):
+            there.cumsum(0)
+        assert there.long().cumsum(0).tolist() == [1, 2, 3]
+
+
+COLOURED = {"name": "synthetic", "classes": 4, "samples_per_class": 32, "channels": 3, "size": 16}
+
+
+@pytest.mark.parametrize("transform", ["none", "a", "c"])
+def test_a_step_of_training_waits_for_no_more_than_one_copy_to_the_device(
+    transform: str, small_spec: SpecMaker
+) -> None:
+    spec = small_spec(**{**FEW, "dataset": {**COLOURED, "transform": transform}})
+    with pretending() as transfers:
+        run = Run(spec, device="meta")
+        next(run.rounds())
+        client, steps = run._seat(Bench(run._originals), 0, 1), 0
+        objective, before = supervised(client.model), transfers.number
+
+        def count() -> None:
+            nonlocal steps
+            steps += 1
+
+        fit(client, objective, client.train, update=[client.model], epochs=3, after_step=count)
+        assert 0 < transfers.number - before <= steps
+
+
+def test_domainnets_images_are_augmented_after_one_copy_to_the_device() -> None:
+    draws = torch.Generator().manual_seed(3)
+    images = torch.randint(0, 256, (40, 16, 16, 3), dtype=torch.uint8, generator=draws)
+    labels = torch.arange(40) % 4
+
+    def batches(device: str) -> list[Any]:
+        whole = Dataset("domainnet", images.to(device), labels, 4, labels < 0)
+        everyone = torch.arange(40)
+        place = torch.device(device)
+        samples = Samples.of(whole, everyone, None, transform="b", augment=True, device=place)
+        return list(samples.shuffled(8, torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)))
+
+    expected = batches("cpu")
+    with pretending() as transfers:
+        found = batches("meta")
+        assert transfers.number <= 1 + 1 + 2, "the set, the epoch, and mean and deviation once"
+    for (x, y), (x_there, y_there) in zip(expected, found, strict=True):
+        assert torch.equal(x, x_there.raw)
+        assert torch.equal(y, y_there.raw)
+
+
+@pytest.mark.parametrize("method", ["pfedes", "pfedafm"])
+def test_artifacts_are_made_on_the_device_as_on_the_cpu(method: str, small_spec: SpecMaker) -> None:
+    def made(run: Run, kind: str) -> list[Any]:
+        list(run.rounds())
+        return parse_request(run.spec, kind, {"samples": 6, "count": 3} if kind != "weights" else {}).make(run)
+
+    for kind in ("features", "pictures", "weights") if method == "pfedes" else ("features", "weights"):
+        with pretending():
+            elsewhere = made(Run(small_spec(method, **FEW), device="meta"), kind)
+        assert elsewhere == made(Run(small_spec(method, **FEW)), kind)
+
+
+def test_no_gradients_are_kept_after_the_work_of_a_client(small_spec: SpecMaker) -> None:
+    run = Run(small_spec("fedproto", **FEW))
+    next(run.rounds())
+    client = run._seat(Bench(run._originals), 0, 1)
+    fit(client, supervised(client.model), client.train, update=[client.model])
+    assert [name for name, weight in client.model.named_parameters() if weight.grad is not None] == []
 
 
 def test_the_data_set_is_on_the_device_once_for_all_clients(small_spec: SpecMaker) -> None:

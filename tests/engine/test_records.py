@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from engine.records import Headline, RoundRecord, cost_to_target, headline
+from engine.records import Headline, RoundRecord, conditions, cost_to_target, headline, headline_rule
+from engine.spec import ExperimentSpec
+from tests.services import SPEC
 
 
 def record(number: int, accuracy: float | None, flops: int = 100, cohort: tuple[int, ...] = (0, 1)) -> RoundRecord:
@@ -54,6 +56,29 @@ def test_cost_to_target_is_the_mean_cost_of_a_round_times_the_rounds() -> None:
     assert cost.flops == pytest.approx(2 * (100 / 2 + 300 / 2 + 200 / 2) / 3)
 
 
+def test_what_was_spent_until_the_target_includes_the_opening_and_nothing_later() -> None:
+    records = [record(0, None, 50), record(1, 0.4, 100), record(2, 0.7, 300), record(3, 0.9, 10_000)]
+    cost = cost_to_target(records, 0.7)
+    assert (cost.spent_scalars, cost.spent_bytes) == (3 * 40, 3 * 160)
+    assert cost.spent_flops == 50 / 2 + 100 / 2 + 300 / 2
+
+
 def test_a_target_that_was_never_reached_costs_null() -> None:
     assert cost_to_target([record(1, 0.4)], 0.5).rounds is None
     assert cost_to_target([record(1, 0.4)], 0.5).flops is None
+
+
+@pytest.mark.parametrize(("protocol", "rule"), [("A", "best"), ("B", "best"), ("C", "final")])
+def test_the_protocol_says_which_accuracy_counts(protocol: str, rule: str) -> None:
+    spec = ExperimentSpec.parse({**SPEC, "evaluation": {"protocol": protocol}}).canonical()
+    assert headline_rule(spec) == rule
+
+
+def test_method_seed_and_learning_rate_may_differ_under_equal_conditions_and_the_budget_may_not() -> None:
+    def of(**changes: object) -> str:
+        return conditions(ExperimentSpec.parse({**SPEC, **changes}).canonical())
+
+    training = SPEC["training"]
+    assert {of(), of(seed=8), of(algorithm={"name": "standalone"}), of(training={**training, "lr": 0.5})} == {of()}
+    others = [of(rounds=4), of(participation=0.5), of(training={**training, "epochs": 2}), of(evaluation={"every": 2})]
+    assert len({of(), *others}) == 5

@@ -4,10 +4,9 @@ import pytest
 
 from engine.algorithms import REGISTRY
 from engine.catalogue import check, estimate
-from engine.rehearsal import Rehearsal, rehearse
+from engine.rehearsal import Untold, rehearse
 from engine.run import Run
 from engine.spec import SpecError
-from engine.training import Interrupted
 from tests.engine.conftest import SpecMaker
 
 VARIES = {"fedkd": "the rank of an update", "fedapen": "a share of few samples", "compfl": "the expert drawn"}
@@ -21,7 +20,6 @@ def test_the_estimate_is_what_the_second_round_costs(name: str, small_spec: Spec
     except SpecError as error:
         pytest.skip(str(error))
     found = estimate(spec, None)
-    assert found is not None
     opening, _, second = Run(spec).rounds()
     assert (found.round.bytes_up, found.round.bytes_down) == (second.bytes_up, second.bytes_down)
     assert found.round.client_flops == pytest.approx(second.client_flops, rel=0.01)
@@ -31,8 +29,6 @@ def test_the_estimate_is_what_the_second_round_costs(name: str, small_spec: Spec
 
 def test_a_part_of_the_clients_costs_a_part(small_spec: SpecMaker) -> None:
     whole, half = (rehearse(small_spec("fedavg", participation=share), None) for share in (1.0, 0.5))
-    assert whole is not None
-    assert half is not None
     assert half.round.bytes_up == whole.round.bytes_up / 2
 
 
@@ -42,7 +38,6 @@ def test_the_estimate_is_that_of_a_round_in_the_middle(rounds: int, distils: boo
     algorithm = {"name": "compfl", "greedy": False}
     spec = small_spec(algorithm, participation=1.0, rounds=rounds, training={"epochs": 1, "batch_size": 64})
     found = estimate(spec, None)
-    assert found is not None
     records = list(Run(spec.model_copy(update={"rounds": 11})).rounds())
     expected = records[11] if distils else records[10]
     assert found.round.bytes_down == expected.bytes_down
@@ -53,12 +48,13 @@ def test_the_estimate_is_that_of_a_round_in_the_middle(rounds: int, distils: boo
 def test_in_the_middle_fedkd_sends_a_compressed_update_each_way(small_spec: SpecMaker) -> None:
     small = {"small_model": "compfl-cnn"}
     found, dense = (estimate(small_spec({"name": name, **small}, rounds=30), None) for name in ("fedkd", "fml"))
-    assert found is not None
-    assert dense is not None
     assert 0 < found.round.bytes_up < dense.round.bytes_up
     assert 0 < found.round.bytes_down < dense.round.bytes_down
 
 
-def test_a_rehearsal_that_takes_too_long_is_given_up(small_spec: SpecMaker) -> None:
-    with pytest.raises(Interrupted):
-        Rehearsal(small_spec("fedavg"), None, patience=0).perform()
+def test_what_cannot_be_told_in_advance_comes_with_a_reason(small_spec: SpecMaker) -> None:
+    with pytest.raises(Untold, match="takes longer than 0 s") as slow:
+        rehearse(small_spec("fedavg"), None, patience=0)
+    with pytest.raises(Untold, match="clients talk to each other") as peers:
+        rehearse(small_spec("compfl", topology="gossip", participation=1.0), None)
+    assert (slow.value.lasting, peers.value.lasting) == (False, True)

@@ -1,7 +1,11 @@
 """The one loop: cohorts, costs, protocols, determinism, interruption."""
 
+from itertools import pairwise
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 from engine.models import build, count
 from engine.run import Diverged, Interrupted, Run
@@ -149,3 +153,23 @@ def test_a_run_stops_between_two_batches_when_asked(small_spec: SpecMaker) -> No
     with pytest.raises(Interrupted):
         list(run.rounds())
     assert next(polls) == 42
+
+
+def test_the_step_of_a_round_is_as_long_as_its_learning_rate(small_spec: SpecMaker) -> None:
+    """One step of plain gradient descent a round: from equal models, the second step follows the schedule alone."""
+    plain = {"epochs": 1, "batch_size": 1000, "lr": 0.05, "momentum": 0, "weight_decay": 0, "clip": None}
+
+    def steps(**schedule: Any) -> list[Tensor]:
+        run = Run(small_spec(clients=1, partition={"name": "iid"}, rounds=2, training={**plain, **schedule}))
+        iterator, ends = run.rounds(), []
+        for _record in iterator:
+            [weight] = run.interview([0], lambda client, _received: client.model.head.weight.detach().clone())
+            ends.append(weight)
+        return [after - before for before, after in pairwise(ends)]
+
+    first, second = steps()
+    for schedule, factor in (({"schedule": "exponential", "decay": 0.2}, 0.2), ({"schedule": "cosine"}, 0.5)):
+        alike, shorter = steps(**schedule)
+        assert torch.equal(alike, first)
+        assert torch.allclose(shorter, factor * second, atol=1e-7)
+        assert second.abs().max() > 1e-4

@@ -49,6 +49,12 @@ def test_clipping_momentum_and_decay_are_each_clients_own(
     assert largest_difference(alone, together) < 1e-4
 
 
+def test_a_stack_follows_the_learning_rate_s_schedule(small_spec: SpecMaker) -> None:
+    settings = {"epochs": 1, "batch_size": 8, "lr": 0.05, "schedule": "exponential", "decay": 0.1}
+    alone, together, *_ = run_both(small_spec(training=settings, rounds=2, **UNEVEN))
+    assert largest_difference(alone, together) < 1e-4
+
+
 @pytest.mark.parametrize("protocol", ["A", "B", "C"])
 def test_everybody_is_tested_at_the_same_moments(protocol: str, small_spec: SpecMaker) -> None:
     spec = small_spec("fedavg", evaluation={"protocol": protocol}, rounds=2)

@@ -1,5 +1,6 @@
 """Artifacts made by a real worker from the real store."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +15,9 @@ from app.store.database import Database
 from app.store.states import State
 from app.store.tables import Artifact
 from engine.artifacts import parse_request
-from engine.run import Run
+from engine.run import Interrupted, Run
 from engine.spec import ExperimentSpec
-from tests.services import claim, look, spec_with, submit
+from tests.services import claim, look, spec_with, submit, wait_until
 from workers.artifacts import ArtifactJob, make_wanted, order_artifacts
 from workers.drain import Drain
 from workers.files import folder_of
@@ -105,6 +106,25 @@ def test_without_its_checkpoint_the_rounds_are_computed_again(
     assert Storage(quick.storage).read(made.file) == expected(**FEW)
 
 
+@pytest.mark.parametrize(("algorithm", "kind"), [("fedper", "features"), ("fedper", "weights"), ("pfedes", "pictures")])
+def test_artifacts_of_a_method_with_private_tensors_are_made_from_an_object_store(
+    quick: Settings, sqlite_database: Database, algorithm: str, kind: str
+) -> None:
+    elsewhere = quick.model_copy(update={"storage_url": f"memory://{quick.home.name}-{algorithm}-{kind}"})
+    experiment = submit(sqlite_database, algorithm={"name": algorithm})
+    run_next(elsewhere, "worker-1")
+    if kind not in rows(sqlite_database, experiment):  # pictures are made at the end without being asked for
+        spec = ExperimentSpec.parse(spec_with(algorithm={"name": algorithm}))
+        given = parse_request(spec, kind, FEW if kind == "features" else {}).model_dump(mode="json")
+        with sqlite_database.write() as session:
+            artifacts.want(session, experiment, kind, given)
+        make_wanted(elsewhere, sqlite_database, "worker-1")
+    made = rows(sqlite_database, experiment)[kind]
+    assert (made.state, made.error) == (ArtifactState.READY, None)
+    assert made.file is not None
+    assert hashlib.sha256(Storage(elsewhere.storage).read(made.file)).hexdigest() == made.sha256
+
+
 def test_an_artifact_is_made_before_the_next_experiment(quick: Settings, sqlite_database: Database, done: str) -> None:
     key = want(sqlite_database, done, "weights")
     following = submit(sqlite_database)
@@ -172,6 +192,27 @@ def test_a_drained_worker_gives_an_artifact_back(
     given_back = row(sqlite_database, key)
     assert (given_back.state, given_back.owner, given_back.attempts) == (ArtifactState.WANTED, None, 0)
     assert make_wanted(quick, sqlite_database, "worker-1") == 0  # a stopping worker takes no new work
+
+
+def test_an_artifact_whose_lease_cannot_be_kept_is_given_back(
+    quick: Settings, sqlite_database: Database, done: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = want(sqlite_database, done, **FEW)
+
+    def fails(*_: Any) -> bool:
+        raise ZeroDivisionError("a bug")
+
+    def until_stopped(self: ArtifactJob) -> Any:
+        wait_until(self._is_stopping, what="the end of the lease")
+        raise Interrupted
+
+    monkeypatch.setattr(artifacts, "renew", fails)
+    monkeypatch.setattr(ArtifactJob, "_make", until_stopped)
+    with sqlite_database.write() as session:
+        held = artifacts.claim(session, "worker-1", 60)
+    assert held is not None
+    ArtifactJob(quick.model_copy(update={"lease_seconds": 2.0}), sqlite_database, held).run()
+    assert (row(sqlite_database, key).state, row(sqlite_database, key).error) == (ArtifactState.WANTED, None)
 
 
 def test_a_worker_that_lost_its_claim_changes_nothing(quick: Settings, sqlite_database: Database, done: str) -> None:

@@ -21,7 +21,8 @@ from app.client import FedArena
 from app.config import Settings
 from app.queue import Queue
 from app.reconciler import Reconciler
-from app.store import experiments, logs, steering, workers
+from app.store import artifacts, experiments, logs, steering, workers
+from app.store.artifacts import ArtifactState
 from app.store.database import Database, sqlite_module
 from app.store.migrate import migrate
 from app.store.plan import Plan, StopRule
@@ -400,3 +401,41 @@ def test_the_files_of_removed_and_unknown_experiments_are_swept(settings: Settin
     assert (checkpoints / kept / "file").exists()
     with sqlite_database.read() as session:
         assert experiments.known(session, [kept, gone]) == {kept}
+
+
+def test_trained_networks_go_with_the_last_experiment_that_names_them(
+    settings: Settings, sqlite_database: Database
+) -> None:
+    weights = Path(settings.storage) / "weights"
+    weights.mkdir(parents=True)
+    alone, shared, start, young = (digest * 64 for digest in "abcd")
+    for digest in (alone, shared, start, young):
+        (weights / f"{digest}.safetensors").touch()
+        if digest != young:
+            os.utime(weights / f"{digest}.safetensors", (1, 1))
+    first, second = submit(sqlite_database), submit(sqlite_database)
+    pretrained = {"weights": [start]}
+    third = submit(sqlite_database, models={"family": "tiny-mlp", "pretrained": pretrained})
+    made = [(first, alone), (first, shared), (first, start), (first, young), (second, shared)]
+    with sqlite_database.write() as session:
+        for number, (key, digest) in enumerate(made):
+            file = f"weights/{digest}.safetensors"
+            wanted, _ = artifacts.want(session, key, "weights", {"clients": [number]})
+            wanted.state, wanted.file = ArtifactState.READY, file
+
+    def left_after_removing(key: str) -> set[str]:
+        with sqlite_database.write() as session:
+            experiments.cancel(session, key)
+            row = steering.mark_deleted(session, key)
+            assert row is not None
+            row.deleted_at = 1.0
+        queue = Queue(settings)
+        reconciler = Reconciler(settings, sqlite_database, queue)
+        reconciler.tick()
+        reconciler.stop()
+        queue.close()
+        return {path.name[:1] for path in weights.iterdir()}
+
+    assert left_after_removing(first) == {"b", "c", "d"}, "shared, the start of another, or of an artifact to be"
+    assert left_after_removing(second) == {"c", "d"}
+    assert left_after_removing(third) == {"d"}

@@ -256,3 +256,20 @@ def test_paused_by_hand_stays_paused_while_a_dead_child_is_buried(quick: Setting
         assert experiments.give_up(session, key, held.fence)
         assert experiments.settle_orphans(session) == [key]
     assert look(sqlite_database, key).state is State.PAUSED
+
+
+def test_an_error_of_the_watchdog_does_not_end_it(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [0]
+
+    def fails_once(*_: object) -> dict[Path, tuple[Holding, int]]:
+        looks[0] += 1
+        if looks[0] == 1:
+            raise ValueError("a bug")
+        return {}
+
+    monkeypatch.setattr(watchdog, "read_pulses", fails_once)
+    watching = Watchdog(settings.model_copy(update={"watchdog_seconds": 1.0}), "w")
+    watching.start()
+    wait_until(lambda: looks[0] > 2, what="further looks")
+    watching.stop()
+    assert not watchdog.main_pulse(settings, os.getpid()).exists()

@@ -7,15 +7,32 @@ import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
 import { copy, download, fill, h, one, pageData, setQuery, setText, stateChip } from "../dom.js";
 import { live, perFrame } from "../live.js";
-import { Curves, applyRound, counted, differences, essence, fairness, groupExperiments, mean, meanCurve, show, smoothed, std } from "../series.js";
+import {
+  Curves,
+  METHOD,
+  applyRound,
+  counted,
+  differences,
+  essence,
+  fairness,
+  fieldTitle,
+  groupExperiments,
+  mean,
+  meanCurve,
+  show,
+  smoothed,
+  std,
+} from "../series.js";
 import { notice, working } from "../shell.js";
 import { datasetText, experimentTitle, partitionText } from "../spec.js";
 import { csv, latex, markdown } from "../table.js";
 import { NONE, duration, formatBytes, formatFlops, integer, meanStd, percent } from "../units.js";
 
 const AXES = ["round", "bytes", "flops", "seconds"];
+const BANDS = new Set(["off", "hovered", "all"]);
+/** Totals that lie this many times apart would be a smear at one end of a linear axis. */
+const WIDE = 100;
 const MOMENTS = { last: "last tested round", best: "best round", each: "each client’s own last test" };
-const METHOD = "algorithm.name";
 /** Labels hold commas, so a bar separates them in the address. */
 const BAR = "|";
 
@@ -29,7 +46,9 @@ const curves = new Map();
 /** All that decides the picture; every part has its place in the address. */
 const state = {
   axis: AXES.includes(query.get("x")) ? query.get("x") : "round",
-  logX: query.get("logx") === "1",
+  /** null: chosen by the values, until a reader decides @type {boolean|null} */
+  logX: { 1: true, 0: false }[query.get("logx")] ?? null,
+  bands: BANDS.has(query.get("bands") ?? "") ? query.get("bands") : "",
   logY: query.get("logy") === "1",
   smooth: Math.min(1000, Math.max(1, Number.parseInt(query.get("smooth") ?? "1", 10) || 1)),
   by: query.get("by") ?? "",
@@ -42,14 +61,45 @@ const state = {
   open: new Set((query.get("open") ?? "").split(",").filter(Boolean)),
 };
 /** A thinned curve cannot tell when it reached the target; the server can. */
-const toldCosts = new Answer(({ ids: thinned, target }) => api.costToTarget(thinned, target), costsArrived, { pause: 3000, settle: 300 });
+const toldCosts = new Answer(({ ids: thinned, target }) => api.costToTarget(thinned, target), costsArrived, {
+  pause: 3000,
+  settle: 300,
+});
 let costsAreTold = true;
 
 const file = (what) => () => `compare-${what}-by-${state.axis}`;
-const print = (kind) => h("a", { class: "tool", href: "#", title: `Download for print, drawn by the server${kind === "pgf" ? " as a pgfplots picture for LaTeX" : ""}` }, kind.toUpperCase());
+const print = (kind) =>
+  h(
+    "a",
+    {
+      class: "tool",
+      href: "#",
+      title: `Download for print, drawn by the server${kind === "pgf" ? " as a pgfplots picture for LaTeX" : ""}`,
+    },
+    kind.toUpperCase(),
+  );
 const prints = { pdf: print("pdf"), pgf: print("pgf") };
-const accuracy = new Chart(one("#accuracy"), { name: "accuracy", title: "Test accuracy", y: "accuracy", sync: "compare", empty: "The curves start with the first round.", file: file("accuracy"), tools: Object.values(prints), changed: () => remember(), whole: () => wholeLines("accuracy") });
-const loss = new Chart(one("#loss"), { name: "loss", title: "Training loss", y: "loss", sync: "compare", empty: "The curves start with the first round.", file: file("loss"), changed: () => remember(), whole: () => wholeLines("loss") });
+const accuracy = new Chart(one("#accuracy"), {
+  name: "accuracy",
+  title: "Test accuracy",
+  y: "accuracy",
+  sync: "compare",
+  empty: "The curves start with the first round.",
+  file: file("accuracy"),
+  tools: Object.values(prints),
+  changed: () => remember(),
+  whole: () => wholeLines("accuracy"),
+});
+const loss = new Chart(one("#loss"), {
+  name: "loss",
+  title: "Training loss",
+  y: "loss",
+  sync: "compare",
+  empty: "The curves start with the first round.",
+  file: file("loss"),
+  changed: () => remember(),
+  whole: () => wholeLines("loss"),
+});
 /** The charts whose zoom and hidden lines the address holds, by what comes before the names there. */
 const charts = { "": accuracy, loss };
 
@@ -63,7 +113,10 @@ function readTarget(text) {
 function remember() {
   for (const [prefix, chart] of Object.entries(charts)) {
     const labels = chart.lines.filter((line) => chart.hidden.has(line.key)).map((line) => line.label);
-    setQuery({ [`${prefix}hide`]: labels.join(BAR), [`${prefix}zoom`]: chart.zoom ? chart.zoom.map((end) => Number(end.toPrecision(6))).join(":") : "" });
+    setQuery({
+      [`${prefix}hide`]: labels.join(BAR),
+      [`${prefix}zoom`]: chart.zoom ? chart.zoom.map((end) => Number(end.toPrecision(6))).join(":") : "",
+    });
   }
 }
 
@@ -91,13 +144,44 @@ function groups(by = fieldsOf(state.by)) {
     // finished seeds where there are any: half a run would pull the mean of the others down
     const finished = used.filter((member) => member.state === "finished");
     const settledMembers = finished.length ? finished : used;
-    return { ...group, style: methodStyle(group.method, "", group.variant), used, settledMembers, curves: used.map((member) => curvesOf(member.id)) };
+    return {
+      ...group,
+      style: methodStyle(group.method, "", group.variant),
+      used,
+      settledMembers,
+      curves: used.map((member) => curvesOf(member.id)),
+    };
   });
 }
 
 function bestOf(member) {
   const curve = curvesOf(member.id);
-  return curve?.thinned ? member.headline?.best_accuracy ?? null : curve?.best()?.accuracy ?? null;
+  return curve?.thinned ? (member.headline?.best_accuracy ?? null) : (curve?.best()?.accuracy ?? null);
+}
+
+function finalOf(member) {
+  return curvesOf(member.id)?.final() ?? null;
+}
+
+/** The accuracy that counts of any experiment, as the server tells it. */
+function headlineOf(item) {
+  return item.headline?.[`${item.headline_rule}_accuracy`] ?? null;
+}
+
+/** The accuracy an experiment is judged by; which one that is, the server says. */
+function judgedOf(member) {
+  return member.headline_rule === "final" ? finalOf(member) : bestOf(member);
+}
+
+/** What all experiments are judged by, as a key of the results; none where they are judged in different ways. */
+function rule() {
+  const rules = new Set([...experiments.values()].map((item) => item.headline_rule));
+  return rules.size === 1 ? [...rules][0] : null;
+}
+
+/** The judged accuracy in words. */
+function ruleWord() {
+  return { best: "Best accuracy", final: "Final accuracy" }[rule()] ?? "Accuracy that counts";
 }
 
 function costOf(member) {
@@ -110,7 +194,11 @@ function costOf(member) {
 /** @returns {boolean} whether the costs to the target are there */
 function needCosts() {
   const thinned = [...experiments.values()].filter((item) => curvesOf(item.id)?.thinned);
-  return state.target === null || !thinned.length || toldCosts.need({ ids: thinned.map((item) => item.id), target: state.target }, thinned) && !toldCosts.error;
+  return (
+    state.target === null ||
+    !thinned.length ||
+    (toldCosts.need({ ids: thinned.map((item) => item.id), target: state.target }, thinned) && !toldCosts.error)
+  );
 }
 
 function costsArrived() {
@@ -118,7 +206,7 @@ function costsArrived() {
   renderSoon();
 }
 
-/** A method that sends nothing has no extent on an axis of bytes: its final accuracy becomes a level to compare with. */
+/** A method that sends nothing has no extent on an axis of bytes: its final value becomes a level to compare with. */
 function level(line, left, right) {
   if (state.axis === "round" || line.x.length < 2 || line.x[0] !== line.x[line.x.length - 1]) return line;
   const last = line.y[line.y.length - 1];
@@ -129,13 +217,17 @@ function level(line, left, right) {
 async function wholeLines(yName) {
   const told = [...curves.values()].some((curve) => curve.thinned) ? await working(api.curves(ids())) : null;
   const whole = (id) => (told ? new Curves(told.experiments[id]) : curvesOf(id));
-  return lines(groups().map((group) => ({ ...group, curves: group.used.map((member) => whole(member.id)) })), yName, 1);
+  return lines(
+    groups().map((group) => ({ ...group, curves: group.used.map((member) => whole(member.id)) })),
+    yName,
+    1,
+  );
 }
 
 function lines(list, yName, smooth = state.smooth) {
   const plain = meanLines(list, yName, smooth);
   const right = Math.max(1, ...plain.map((line) => line.x[line.x.length - 1] ?? 0));
-  const left = state.logX ? Math.min(right, ...plain.flatMap((line) => line.x.find((value) => value > 0) ?? [])) : 0;
+  const left = logX ? Math.min(right, ...plain.flatMap((line) => line.x.find((value) => value > 0) ?? [])) : 0;
   return plain.map((line) => level(line, left, right));
 }
 
@@ -145,22 +237,36 @@ function meanLines(list, yName, smooth) {
     .map((group) => {
       const raw = meanCurve(group.curves, state.axis, yName);
       const y = smoothed(raw.y, smooth);
-      const spread = smoothed(raw.high.map((value, index) => (value === null ? null : value - raw.y[index])), smooth);
+      const spread = smoothed(
+        raw.high.map((value, index) => (value === null ? null : value - raw.y[index])),
+        smooth,
+      );
       const banded = spread.some((value) => value !== null);
       const edge = (sign) => y.map((value, index) => (spread[index] === null ? null : value + sign * spread[index]));
-      const text = (index) => (spread[index] === null ? "" : `± ${yName === "accuracy" ? percent(spread[index]) : spread[index].toFixed(3)}`);
-      return { key: group.key, label: group.label, style: group.style, x: raw.x, y, ...(banded ? { low: edge(-1), high: edge(1), bandText: text } : {}) };
+      const text = (index) =>
+        spread[index] === null ? "" : `± ${yName === "accuracy" ? percent(spread[index]) : spread[index].toFixed(3)}`;
+      return {
+        key: group.key,
+        label: group.label,
+        style: group.style,
+        x: raw.x,
+        y,
+        ...(banded ? { low: edge(-1), high: edge(1), bandText: text } : {}),
+      };
     });
 }
 
 /** Where the mean itself, not the smoothed line, reaches the target. */
 function marks(list) {
   if (state.target === null) return [];
-  return list.filter((group) => group.curves.length).flatMap((group) => {
-    const { x, y } = meanCurve(group.curves, state.axis, "accuracy");
-    const index = y.findIndex((value) => value !== null && value >= state.target);
-    return index < 0 ? [] : [{ key: group.key, x: x[index], y: y[index], style: group.style, label: "" }];
-  }).filter((mark) => !state.logX || mark.x > 0);
+  return list
+    .filter((group) => group.curves.length)
+    .flatMap((group) => {
+      const { x, y } = meanCurve(group.curves, state.axis, "accuracy");
+      const index = y.findIndex((value) => value !== null && value >= state.target);
+      return index < 0 ? [] : [{ key: group.key, x: x[index], y: y[index], style: group.style, label: "" }];
+    })
+    .filter((mark) => !logX || mark.x > 0);
 }
 
 /** The numbers of one group: each is {mean, std, count, of}. */
@@ -174,13 +280,16 @@ function summary(group) {
   const reached = members.map((member) => (state.target === null ? null : costOf(member)));
   return {
     best: measure(members.map(bestOf)),
-    final: measure(settled.map((curve) => curve.final())),
+    final: measure(members.map(finalOf)),
+    judged: measure(members.map(judgedOf)),
     bytes: measure(settled.map((curve) => curve.total("bytes"))),
     flops: measure(settled.map((curve) => curve.total("flops"))),
     seconds: measure(settled.map((curve) => curve.total("seconds"))),
     targetRound: measure(reached.map((hit) => hit?.rounds ?? null)),
     targetBytes: measure(reached.map((hit) => hit?.bytes ?? null)),
     targetFlops: measure(reached.map((hit) => hit?.flops ?? null)),
+    spentBytes: measure(reached.map((hit) => hit?.spent_bytes ?? null)),
+    spentFlops: measure(reached.map((hit) => hit?.spent_flops ?? null)),
   };
 }
 
@@ -192,13 +301,73 @@ const oneDigit = (value) => (value === null ? NONE : Number.isInteger(value) ? i
  * get numbers in full: accuracies are fractions.
  */
 const TABLE = [
-  { key: "best", csv: "best_accuracy", title: "Best accuracy (%)", short: "Best (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}`, spread: true },
-  { key: "final", csv: "final_accuracy", title: "Final accuracy (%)", short: "Final (%)", format: twoDigits, better: "high", gap: (d) => `${(100 * d).toFixed(2)}`, spread: true },
-  { key: "targetRound", csv: "rounds_to_target", title: "Rounds to target", format: oneDigit, better: "low", target: true, spread: true },
-  { key: "targetBytes", csv: "bytes_to_target", title: "Communication to target", help: "Bytes a round, sent and received by all participants, times the rounds to the target", format: (v) => formatBytes(v), better: "low", target: true },
-  { key: "targetFlops", csv: "flops_to_target", title: "FLOPs to target", help: "FLOPs of one participant a round, times the rounds to the target", format: (v) => formatFlops(v), better: "low", target: true },
-  { key: "bytes", csv: "bytes", title: "Bytes in all", format: (v) => formatBytes(v), better: null },
-  { key: "flops", csv: "flops", title: "FLOPs in all", format: (v) => formatFlops(v), better: null },
+  {
+    key: "best",
+    csv: "best_accuracy",
+    title: "Best accuracy (%)",
+    short: "Best (%)",
+    format: twoDigits,
+    better: "high",
+    gap: (d) => `${(100 * d).toFixed(2)}`,
+    spread: true,
+  },
+  {
+    key: "final",
+    csv: "final_accuracy",
+    title: "Final accuracy (%)",
+    short: "Final (%)",
+    format: twoDigits,
+    better: "high",
+    gap: (d) => `${(100 * d).toFixed(2)}`,
+    spread: true,
+  },
+  {
+    key: "targetRound",
+    csv: "rounds_to_target",
+    title: "Rounds to target",
+    format: oneDigit,
+    better: "low",
+    target: true,
+    spread: true,
+  },
+  {
+    key: "targetBytes",
+    csv: "bytes_to_target",
+    title: "Communication to target",
+    help: "Bytes a round, sent and received by all participants, times the rounds to the target",
+    format: (v) => formatBytes(v),
+    better: "low",
+    target: true,
+  },
+  {
+    key: "targetFlops",
+    csv: "flops_to_target",
+    title: "FLOPs to target",
+    help: "FLOPs of one participant a round, times the rounds to the target",
+    format: (v) => formatFlops(v),
+    better: "low",
+    target: true,
+  },
+  {
+    key: "spentBytes",
+    csv: "spent_bytes_to_target",
+    title: "Bytes spent until then",
+    help: "What all participants sent and received until the target was reached, the opening included",
+    format: (v) => formatBytes(v),
+    better: "low",
+    target: true,
+  },
+  {
+    key: "spentFlops",
+    csv: "spent_flops_to_target",
+    title: "FLOPs spent until then",
+    help: "What one participant computed until the target was reached, the opening included",
+    format: (v) => formatFlops(v),
+    better: "low",
+    target: true,
+  },
+  { key: "bytes", csv: "bytes", title: "Total bytes", format: (v) => formatBytes(v), better: null },
+  { key: "flops", csv: "flops", title: "Total FLOPs", format: (v) => formatFlops(v), better: null },
   { key: "seconds", csv: "seconds", title: "Time", format: duration, better: null },
 ];
 
@@ -220,23 +389,45 @@ function reachedByAll(measure) {
   return measure.count > 0 && measure.count === measure.of;
 }
 
-/** What a group's runs have of the swept fields: the groups of one slice may be ranked. */
-function sliceOf(group, { fields }) {
-  const specs = fields.length ? group.members.map((member) => essence(member.spec)) : [];
-  return JSON.stringify(fields.map((field) => [...new Set(specs.map((spec) => JSON.stringify(spec[field]) ?? ""))].sort()));
+/** The conditions of a group's runs: the groups of one slice may be ranked. */
+function sliceOf(group) {
+  return [...new Set(group.members.map((member) => member.conditions))].sort().join();
 }
 
-function renderTable(rows) {
-  const columns = TABLE.filter((column) => !column.target || state.target !== null);
-  const competes = (column, measure) => Boolean(column.better) && measure.mean !== null && (!column.target || reachedByAll(measure));
+/** The column of the accuracy that counts stands first, and is the only one of the two in which anything is best. */
+function tableColumns() {
+  const counts = rule();
+  const columns = TABLE.filter((column) => !column.target || state.target !== null).map((column) =>
+    column.spread && !column.target && column.key !== counts ? { ...column, better: null } : column,
+  );
+  return counts === "final" ? columns.sort((a, b) => Number(b.key === "final") - Number(a.key === "final")) : columns;
+}
+
+function seedsText({ settledMembers, members }) {
+  return settledMembers.length === members.length
+    ? String(members.length)
+    : `${settledMembers.length} of ${members.length}`;
+}
+
+function renderTable(rows, fair) {
+  const columns = tableColumns();
+  const competes = (column, measure) =>
+    !fair.warnings.length &&
+    Boolean(column.better) &&
+    measure.mean !== null &&
+    (!column.target || reachedByAll(measure));
   const bestOfSlice = (column, slice) => {
-    const values = rows.filter((row) => row.slice === slice).map((row) => row.numbers[column.key]).filter((measure) => competes(column, measure)).map((measure) => measure.mean);
+    const values = rows
+      .filter((row) => row.slice === slice)
+      .map((row) => row.numbers[column.key])
+      .filter((measure) => competes(column, measure))
+      .map((measure) => measure.mean);
     if (values.length < 2) return null;
     return column.better === "high" ? Math.max(...values) : Math.min(...values);
   };
   const built = rows.map(({ group, slice, numbers: found }) => ({
     group,
-    seeds: `${group.settledMembers.length}${group.settledMembers.length === group.members.length ? "" : ` of ${group.members.length}`}`,
+    seeds: seedsText(group),
     cells: columns.map((column) => {
       const { mean: value, std: spread, count, of } = found[column.key];
       let text = meanStd(value, count > 1 && column.spread ? spread : null, column.format);
@@ -246,17 +437,68 @@ function renderTable(rows) {
       const top = bestOfSlice(column, slice);
       // as they are printed: equal texts are treated alike
       const best = top !== null && competes(column, found[column.key]) && column.format(value) === column.format(top);
-      const gap = column.gap && top !== null && value !== null && !best ? column.gap(value - top).replace("-", "−") : "";
+      const gap =
+        column.gap && top !== null && value !== null && !best ? column.gap(value - top).replace("-", "−") : "";
       return { text, best, gap, gapped: Boolean(column.gap), muted: Boolean(column.target && value === null) };
     }),
   }));
-  shownTables.table = [["Method", "Seeds", ...columns.map((column) => column.title)], ...built.map((row) => [row.group.label, row.seeds, ...row.cells])];
-  numbers = [["method", "seeds", ...columns.flatMap((column) => [`${column.csv}_mean`, `${column.csv}_std`])], ...rows.map(({ group, numbers: found }) => [group.label, group.settledMembers.length, ...columns.flatMap(({ key }) => [found[key].mean, found[key].std])])];
-  fillWhenNew(one("#table thead"), columns.map((column) => column.key), () =>
-    h("tr", {}, h("th", { scope: "col" }, "Method"), h("th", { scope: "col", class: "right" }, "Seeds"), columns.map((column) => h("th", { scope: "col", class: column.gap ? "right gapped" : "right", title: column.help ?? (column.short ? column.title : null) }, column.short ?? column.title))));
-  fillWhenNew(one("#table tbody"), built.map((row) => [row.group.label, row.group.variant, row.seeds, row.cells]), () =>
-    built.map(({ group, seeds, cells }) =>
-      h("tr", {}, h("th", { scope: "row" }, named(group)), h("td", { class: "num right" }, seeds), cells.map((cell) => h("td", { class: `num right${cell.gapped ? " gapped" : ""}${cell.best ? " best" : ""}${cell.muted ? " muted" : ""}` }, cell.text, cell.gap ? h("small", { class: "gap", title: "Difference to the best" }, cell.gap) : null)))));
+  shownTables.table = [
+    ["Method", "Seeds", ...columns.map((column) => column.title)],
+    ...built.map((row) => [row.group.label, row.seeds, ...row.cells]),
+  ];
+  numbers = [
+    ["method", "seeds", ...columns.flatMap((column) => [`${column.csv}_mean`, `${column.csv}_std`])],
+    ...rows.map(({ group, numbers: found }) => [
+      group.label,
+      group.settledMembers.length,
+      ...columns.flatMap(({ key }) => [found[key].mean, found[key].std]),
+    ]),
+  ];
+  fillWhenNew(
+    one("#table thead"),
+    columns.map((column) => column.key),
+    () =>
+      h(
+        "tr",
+        {},
+        h("th", { scope: "col" }, "Method"),
+        h("th", { scope: "col", class: "right" }, "Seeds"),
+        columns.map((column) =>
+          h(
+            "th",
+            {
+              scope: "col",
+              class: column.gap ? "right gapped" : "right",
+              title: column.help ?? (column.short ? column.title : null),
+            },
+            column.short ?? column.title,
+          ),
+        ),
+      ),
+  );
+  fillWhenNew(
+    one("#table tbody"),
+    built.map((row) => [row.group.label, row.group.variant, row.seeds, row.cells]),
+    () =>
+      built.map(({ group, seeds, cells }) =>
+        h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, named(group)),
+          h("td", { class: "num right" }, seeds),
+          cells.map((cell) =>
+            h(
+              "td",
+              {
+                class: ["num right", ...["gapped", "best", "muted"].filter((name) => cell[name])].join(" "),
+              },
+              cell.text,
+              cell.gap ? h("small", { class: "gap", title: "Difference to the best" }, cell.gap) : null,
+            ),
+          ),
+        ),
+      ),
+  );
 }
 
 function named(group) {
@@ -268,15 +510,46 @@ function renderDifferences() {
   const list = groups([]);
   const rows = differences(list).filter((row) => row.field !== METHOD);
   const common = (field) => !field.startsWith("algorithm.");
-  const shared = list.length ? Object.keys(list[0].fields).filter(common).length - rows.filter((row) => common(row.field)).length : 0;
+  const shared = list.length
+    ? Object.keys(list[0].fields).filter(common).length - rows.filter((row) => common(row.field)).length
+    : 0;
   one("#differences").hidden = rows.length === 0;
   one("#differences-csv").parentElement.hidden = rows.length === 0;
-  setText(one("#same"), rows.length ? `${integer(Math.max(0, shared))} other fields are equal.` : list.length > 1 ? "The specs differ in nothing but the method with its own parameters and the seed." : "There is one group only, so nothing to compare.");
+  setText(
+    one("#same"),
+    rows.length
+      ? `${integer(Math.max(0, shared))} other fields are equal.`
+      : list.length > 1
+        ? "The specs differ in nothing but the method with its own parameters and the seed."
+        : "There is one group only, so nothing to compare.",
+  );
   const cells = list.map((group, place) => ({ group, values: rows.map((row) => show(row.values[place])) }));
-  shownTables.differences = [["Method", ...rows.map((row) => row.field)], ...cells.map(({ group, values }) => [group.label, ...values])];
-  fillWhenNew(one("#differences thead"), rows.map((row) => row.field), () => h("tr", {}, h("th", { scope: "col" }, "Method"), rows.map((row) => h("th", { scope: "col", class: "code" }, row.field))));
-  fillWhenNew(one("#differences tbody"), shownTables.differences, () => cells.map(({ group, values }) => h("tr", {}, h("th", { scope: "row" }, named(group)), values.map((value) => h("td", { class: value === NONE ? "num muted" : "num" }, value)))));
-  const { warnings, notes, swept } = list.length > 1 ? fairness(list) : { warnings: [], notes: [], swept: { fields: [], words: [] } };
+  shownTables.differences = [
+    ["Method", ...rows.map((row) => row.field)],
+    ...cells.map(({ group, values }) => [group.label, ...values]),
+  ];
+  fillWhenNew(
+    one("#differences thead"),
+    rows.map((row) => row.field),
+    () =>
+      h(
+        "tr",
+        {},
+        h("th", { scope: "col" }, "Method"),
+        rows.map((row) => h("th", { scope: "col", class: "code" }, row.field)),
+      ),
+  );
+  fillWhenNew(one("#differences tbody"), shownTables.differences, () =>
+    cells.map(({ group, values }) =>
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row" }, named(group)),
+        values.map((value) => h("td", { class: value === NONE ? "num muted" : "num" }, value)),
+      ),
+    ),
+  );
+  const { warnings, notes, swept } = list.length > 1 ? fairness(list) : { warnings: [], notes: [], swept: [] };
   one("#unfair").hidden = warnings.length === 0;
   fillWhenNew(one("#unfair-list"), warnings, () => warnings.map((reason) => h("li", {}, reason)));
   fillWhenNew(one("#notes"), notes, () => notes.map((note) => h("li", {}, note)));
@@ -286,9 +559,18 @@ function renderDifferences() {
 function renderMembers() {
   const rows = [...experiments.values()].map((experiment) => {
     const done = Math.max(0, experiment.next_round - 1);
-    return [experimentTitle(experiment, methodTitle), experiment.state, methodTitle(experiment.spec.algorithm.name), `${datasetText(experiment.spec.dataset)}, ${partitionText(experiment.spec.partition)}`, String(experiment.spec.seed), `${integer(done)} / ${integer(experiment.rounds)}`, percent(experiment.headline?.best_accuracy), experiment.id];
+    return [
+      experimentTitle(experiment, methodTitle),
+      experiment.state,
+      methodTitle(experiment.spec.algorithm.name),
+      `${datasetText(experiment.spec.dataset)}, ${partitionText(experiment.spec.partition)}`,
+      String(experiment.spec.seed),
+      `${integer(done)} / ${integer(experiment.rounds)}`,
+      percent(headlineOf(experiment)),
+      experiment.id,
+    ];
   });
-  shownTables.members = [["Name", "State", "Method", "Data", "Seed", "Rounds", "Best", "Id"], ...rows];
+  shownTables.members = [["Name", "State", "Method", "Data", "Seed", "Rounds", "Accuracy", "Id"], ...rows];
   fillWhenNew(one("#members tbody"), rows, () =>
     rows.map(([title, word, method, where, seed, rounds, best, id]) =>
       h(
@@ -296,16 +578,35 @@ function renderMembers() {
         {},
         h("th", { scope: "row" }, h("a", { href: `/experiments/${id}` }, title)),
         h("td", {}, stateChip(word)),
-        h("td", {}, h("span", { class: "method" }, swatch(methodStyle(experiments.get(id).spec.algorithm.name)), method)),
+        h(
+          "td",
+          {},
+          h("span", { class: "method" }, swatch(methodStyle(experiments.get(id).spec.algorithm.name)), method),
+        ),
         h("td", {}, where),
         h("td", { class: "num right" }, seed),
         h("td", { class: "num right" }, rounds),
         h("td", { class: "num right" }, best),
-        h("td", { class: "right" }, h("button", { type: "button", class: "tool", "aria-label": `Remove ${title}`, on: { click: () => remove(id) } }, "Remove")),
-      )));
+        h(
+          "td",
+          { class: "right" },
+          h(
+            "button",
+            { type: "button", class: "tool", "aria-label": `Remove ${title}`, on: { click: () => remove(id) } },
+            "Remove",
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
-const X_WORDS = { round: "by round", bytes: "by bytes sent and received", flops: "by FLOPs on clients", seconds: "by wall time" };
+const X_WORDS = {
+  round: "by round",
+  bytes: "by bytes sent and received",
+  flops: "by FLOPs on clients",
+  seconds: "by wall time",
+};
 
 function render() {
   const any = experiments.size > 0;
@@ -318,23 +619,36 @@ function render() {
   const list = groups();
   costsAreTold = needCosts();
   const seeds = list.some((group) => group.curves.length > 1);
+  logX = state.logX ?? wide(list);
   const drawn = lines(list, "accuracy");
   const levelled = drawn.filter((line) => line.level).map((line) => line.label);
-  const spends = { bytes: "send nothing", flops: "compute nothing", seconds: "take no time" }[state.axis];
+  const spends = NOTHING_SPENT[state.axis];
   const hint = [
     X_WORDS[state.axis],
-    levelled.length ? `${levelled.join(", ")}: final value as a level, ${levelled.length === 1 ? spends?.replace(/^(\w+)/, (verb) => `${verb}s`) : spends}` : "",
+    levelled.length
+      ? `${levelled.join(", ")}: final value as a level, ${levelled.length === 1 ? spends?.one : spends?.many}`
+      : "",
     state.smooth > 1 ? `smoothed: mean of the last ${state.smooth} tests` : "",
-    crowded(drawn) ? "log x tells the frugal ones apart" : "",
-    seeds ? `line: mean over seeds · band: ± one standard deviation${drawn.length > MOST_END_LABELS ? ", of the name pointed at" : ""}` : "",
-  ].filter(Boolean).join(" · ");
-  const look = { x: state.axis, logX: state.logX, logY: state.logY };
+    wide(list)
+      ? logX
+        ? "log x: the totals differ by more than a factor of 100"
+        : `log x separates the low-${COSTS[state.axis]} methods`
+      : "",
+    seeds ? `line: mean over seeds${bandWords(drawn)}` : "",
+  ]
+    .filter(Boolean)
+    .join(" · ");
+  const look = { x: state.axis, logX, logY: state.logY, bands: state.bands };
   accuracy.set(drawn, { ...look, target: state.target, marks: marks(list), hint });
   loss.set(lines(list, "loss"), { ...look, hint: X_WORDS[state.axis] });
   const fair = renderDifferences();
-  const rows = list.map((group) => ({ group, slice: sliceOf(group, fair.swept), numbers: summary(group) }));
-  rows.sort((a, b) => (b.numbers.best.mean ?? -1) - (a.numbers.best.mean ?? -1));
-  renderTable(rows);
+  const rows = list.map((group) => ({ group, slice: sliceOf(group), numbers: summary(group) }));
+  // best first, the rows of one slice together; what cannot be compared stays in the order of the address
+  const slices = [...new Set(rows.map((row) => row.slice))];
+  const order = (row) => slices.indexOf(row.slice);
+  if (!fair.warnings.length)
+    rows.sort((a, b) => order(a) - order(b) || (b.numbers.judged.mean ?? -1) - (a.numbers.judged.mean ?? -1));
+  renderTable(rows, fair);
   renderVerdict(rows, fair);
   renderFigures(rows, fair);
   renderMembers();
@@ -342,16 +656,33 @@ function render() {
   renderViews(rows);
 }
 
-/** Whether some lines end so early on the axis that they lie on each other. */
-function crowded(drawn) {
-  if (state.axis === "round" || state.logX) return false;
-  const ends = drawn.filter((line) => !line.level && line.x.length).map((line) => line.x[line.x.length - 1]);
-  return ends.length > 1 && Math.max(...ends) > 50 * Math.min(...ends);
+const NOTHING_SPENT = {
+  bytes: { one: "sends nothing", many: "send nothing" },
+  flops: { one: "computes nothing", many: "compute nothing" },
+  seconds: { one: "takes no time", many: "take no time" },
+};
+const COSTS = { bytes: "communication", flops: "computation", seconds: "time" };
+/** Whether the axis is logarithmic now. */
+let logX = false;
+
+/** Whether some lines end so early on a linear axis that they would lie on each other. */
+function wide(list) {
+  if (state.axis === "round") return false;
+  const totals = list
+    .map((group) => mean(group.curves.map((curve) => curve.total(state.axis))))
+    .filter((total) => total > 0);
+  return totals.length > 1 && Math.max(...totals) > WIDE * Math.min(...totals);
+}
+
+function bandWords(drawn) {
+  if (state.bands === "off") return "";
+  const hovered = state.bands === "hovered" || (state.bands === "" && drawn.length > MOST_END_LABELS);
+  return ` · band: ± one standard deviation${hovered ? ", of the name pointed at" : ""}`;
 }
 
 /** Why a lead says little, as the end of a sentence; empty when it is larger than what seeds alone do. */
 function doubt(first, second) {
-  const [a, b] = [first.numbers.best, second.numbers.best];
+  const [a, b] = [first.numbers.judged, second.numbers.judged];
   if (Math.min(a.count, b.count) < 2) return ", from one seed";
   return a.mean - b.mean < Math.max(a.std, b.std) ? ", less than the spread over seeds" : "";
 }
@@ -365,22 +696,38 @@ function inSlices(rows) {
 
 /** The answer in one sentence. */
 function renderVerdict(rows, { warnings, swept }) {
-  const ranked = rows.filter((row) => row.numbers.best.mean !== null);
-  const running = [...experiments.values()].filter((item) => ["queued", "running", "paused", "cancelling"].includes(item.state)).length;
+  const all = experiments.size;
+  const ranked = rows.filter((row) => row.numbers.judged.mean !== null);
+  const running = [...experiments.values()].filter((item) =>
+    ["queued", "running", "paused", "cancelling"].includes(item.state),
+  ).length;
   const parts = [];
-  if (inSlices(rows)) {
-    parts.push(`A sweep over ${listed(swept.words)}, not one comparison`);
+  if (warnings.length) {
+    parts.push("Not comparable, for the reasons below");
+  } else if (inSlices(rows)) {
+    parts.push(`Settings differ: compare rows with equal ${listed(swept)}`);
   } else if (ranked.length > 1) {
     const [first, second] = ranked;
-    const [high, low] = [first.numbers.best.mean, second.numbers.best.mean];
+    const [high, low] = [first.numbers.judged.mean, second.numbers.judged.mean];
     const gap = 100 * (high - low);
-    parts.push(gap < 0.005 ? `${first.group.label} and ${second.group.label} are level at ${percent(high)}` : `${first.group.label} leads with ${percent(high)}, ${gap.toFixed(gap < 0.1 ? 2 : 1)} points ahead of ${second.group.label}${doubt(first, second)}`);
+    parts.push(
+      gap < 0.005
+        ? `${first.group.label} and ${second.group.label} are level at ${percent(high)}`
+        : [
+            `${first.group.label} leads with ${percent(high)}${rule() === "final" ? " in the final round" : ""}`,
+            `${gap.toFixed(gap < 0.1 ? 2 : 1)} points ahead of ${second.group.label}${doubt(first, second)}`,
+          ].join(", "),
+    );
   } else if (ranked.length === 1) {
-    parts.push(`${ranked[0].group.label} reaches ${percent(ranked[0].numbers.best.mean)}`);
+    parts.push(`${ranked[0].group.label} reaches ${percent(ranked[0].numbers.judged.mean)}`);
   }
-  parts.push(running ? `${running} of ${experiments.size} ${experiments.size === 1 ? "experiment" : "experiments"} ${running === 1 ? "is" : "are"} not finished` : `${experiments.size === 1 ? "the experiment has" : `${experiments.size === 2 ? "both" : `all ${experiments.size}`} experiments have`} ended`);
-  if (warnings.length) parts.push("but they are not like with like");
-  if (parts.length === 1) parts[0] = `${parts[0][0].toUpperCase()}${parts[0].slice(1)}`; // a method keeps its own spelling
+  parts.push(
+    running
+      ? `${running} of ${all} ${all === 1 ? "experiment" : "experiments"} ${running === 1 ? "is" : "are"} not finished`
+      : `${all === 1 ? "the experiment has" : `${all === 2 ? "both" : `all ${all}`} experiments have`} ended`,
+  );
+  // a method keeps its own spelling
+  if (parts.length === 1) parts[0] = `${parts[0][0].toUpperCase()}${parts[0].slice(1)}`;
   setText(one("#verdict"), `${parts.join("; ")}.`);
 }
 
@@ -395,51 +742,109 @@ function figure(name, value, detail, mark = "") {
 }
 
 function renderFigures(rows, { warnings, notes, swept, alone }) {
-  const sliced = inSlices(rows);
-  const [first, second] = rows.filter((row) => row.numbers.best.mean !== null);
-  const spread = first?.numbers.best.std;
-  figure("best", percent(first?.numbers.best.mean, 2), first ? `${first.group.label}${spread === null ? "" : ` ± ${(100 * spread).toFixed(2)}, ${first.numbers.best.count} seeds`}` : "no tested round yet");
-  if (sliced) figure("lead", NONE, "bold in the results: the best where all else is equal");
-  else figure("lead", second ? `${(100 * (first.numbers.best.mean - second.numbers.best.mean)).toFixed(2)} points` : NONE, second ? `ahead of ${second.group.label}${doubt(first, second)}` : "nobody to compare with");
-  for (const [name, key, format] of [["bytes", "targetBytes", formatBytes], ["flops", "targetFlops", formatFlops]]) {
-    const column = state.target === null ? name : key;
-    const known = rows.filter((row) => (state.target === null ? row.numbers[column].mean !== null : reachedByAll(row.numbers[column])));
-    // that Standalone sends nothing is no news, unless nobody else gets there
-    const spending = known.filter((row) => row.numbers[column].mean > 0);
-    const least = (spending.length ? spending : known).reduce((low, row) => (low === null || row.numbers[column].mean < low.numbers[column].mean ? row : low), null);
-    const some = rows.some((row) => row.numbers[column].mean !== null);
-    if (!costsAreTold) figure(name, toldCosts.error ? NONE : "…", toldCosts.error ? "could not be read" : "being computed");
-    else if (sliced) figure(name, first && state.target === null ? format(first.numbers[column].mean) : NONE, first && state.target === null ? first.group.label : "see the results");
-    else if (state.target !== null) figure(name, least ? format(least.numbers[column].mean) : "not reached", least ? `${least.group.label}, least to ${percent(state.target)}` : `nobody reaches ${percent(state.target)}${some ? " with all seeds" : ""}`);
-    else figure(name, first ? format(first.numbers[column].mean) : NONE, first && least ? (least === first ? `${first.group.label}, the least of all` : `${first.group.label}; least: ${least.group.label} ${format(least.numbers[column].mean)}`) : "");
+  const unranked = warnings.length ? "not comparable" : inSlices(rows) ? "bold below: best under equal conditions" : "";
+  const [first, second] = rows.filter((row) => row.numbers.judged.mean !== null);
+  const top = first?.numbers.judged;
+  setText(one('[data-figure="best"] .figure-title'), ruleWord());
+  if (unranked) {
+    for (const name of ["best", "lead", "bytes", "flops"]) figure(name, NONE, unranked);
+  } else {
+    figure(
+      "best",
+      percent(top?.mean, 2),
+      first
+        ? `${first.group.label}${top.std === null ? "" : ` ± ${(100 * top.std).toFixed(2)}, ${top.count} seeds`}`
+        : "no tested round yet",
+    );
+    figure(
+      "lead",
+      second ? `${(100 * (top.mean - second.numbers.judged.mean)).toFixed(2)} points` : NONE,
+      second ? `ahead of ${second.group.label}${doubt(first, second)}` : "no other method",
+    );
+    renderCostFigures(rows, first);
   }
   if (alone) figure("fair", NONE, "one group only");
-  else if (warnings.length) figure("fair", "Not like with like", `${warnings.length} ${warnings.length === 1 ? "difference" : "differences"}, named above`, "unfair");
-  else if (swept.fields.length) figure("fair", "A sweep", `over ${listed(swept.words)}, not one comparison`);
-  else figure("fair", "Like with like", notes.length ? "with remarks, see below" : "same data, models and budget", "fair");
+  else if (warnings.length)
+    figure(
+      "fair",
+      "Not comparable",
+      `${warnings.length} ${warnings.length === 1 ? "difference" : "differences"}, named above`,
+      "unfair",
+    );
+  else if (swept.length) figure("fair", "Settings differ", `compare rows with equal ${listed(swept)}`);
+  else figure("fair", "Comparable", notes.length ? "with remarks, see below" : "same data, models and budget", "fair");
+}
+
+function renderCostFigures(rows, first) {
+  for (const [name, key, format] of [
+    ["bytes", "targetBytes", formatBytes],
+    ["flops", "targetFlops", formatFlops],
+  ]) {
+    const column = state.target === null ? name : key;
+    const known = rows.filter((row) =>
+      state.target === null ? row.numbers[column].mean !== null : reachedByAll(row.numbers[column]),
+    );
+    // that Standalone sends nothing is no news, unless nobody else gets there
+    const spending = known.filter((row) => row.numbers[column].mean > 0);
+    const least = (spending.length ? spending : known).reduce(
+      (low, row) => (low === null || row.numbers[column].mean < low.numbers[column].mean ? row : low),
+      null,
+    );
+    const some = rows.some((row) => row.numbers[column].mean !== null);
+    if (!costsAreTold)
+      figure(name, toldCosts.error ? NONE : "…", toldCosts.error ? "could not be read" : "being computed");
+    else if (state.target !== null)
+      figure(
+        name,
+        least ? format(least.numbers[column].mean) : "not reached",
+        least
+          ? `${least.group.label}, least to ${percent(state.target)}`
+          : `no method reaches ${percent(state.target)}${some ? " with all seeds" : ""}`,
+      );
+    else
+      figure(
+        name,
+        first ? format(first.numbers[column].mean) : NONE,
+        first && least
+          ? least === first
+            ? `${first.group.label}, the least of all`
+            : `${first.group.label}; least: ${least.group.label} ${format(least.numbers[column].mean)}`
+          : "",
+      );
+  }
 }
 
 // Choices that depend on what is compared.
 function renderControls() {
   const whole = [...experiments.values()].map((item) => essence(item.spec));
-  const fields = differences(groupExperiments([...experiments.values()], methodTitle)).map((row) => row.field).filter((field) => field !== METHOD);
-  const options = [["", "method and all settings"], [METHOD, "method only"], ...fields.map((field) => [field, `method and ${field}`])];
+  const fields = differences(groupExperiments([...experiments.values()], methodTitle))
+    .map((row) => row.field)
+    .filter((field) => field !== METHOD);
+  const options = [
+    ["", "method and all settings"],
+    [METHOD, "method only"],
+    ...fields.map((field) => [field, `method and ${field}`]),
+  ];
   // a link may name a field that does not differ here; it stays a choice, or the picture would change by itself
   if (state.by && !options.some(([key]) => key === state.by)) options.push([state.by, `method and ${state.by}`]);
+  /** @type {HTMLInputElement} */ (one("#logx")).checked = logX;
   choose(one("#by"), whole.length ? options : options.slice(0, 1), state.by);
   const print = new URLSearchParams({ ids: ids().join(","), x: state.axis });
   if (state.target !== null) print.set("target", String(state.target));
-  if (state.logX) print.set("log_x", "true");
+  if (logX) print.set("log_x", "true");
   if (state.logY) print.set("log_y", "true");
   if (state.smooth > 1) print.set("smooth", String(state.smooth));
   if (state.by) print.set("by", state.by);
-  for (const [kind, link] of Object.entries(prints)) link.setAttribute("href", `/api/compare/figure.${kind}?${String(print).replaceAll("%2C", ",")}`);
+  for (const [kind, link] of Object.entries(prints))
+    link.setAttribute("href", `/api/compare/figure.${kind}?${String(print).replaceAll("%2C", ",")}`);
 }
 
 /** Options of a select; the present choice stays. */
 function choose(select, options, value) {
   fillWhenNew(select, options, () => options.map(([key, text]) => h("option", { value: key }, text)));
-  /** @type {HTMLSelectElement} */ (select).value = options.some(([key]) => key === value) ? value : options[0]?.[0] ?? "";
+  /** @type {HTMLSelectElement} */ (select).value = options.some(([key]) => key === value)
+    ? value
+    : (options[0]?.[0] ?? "");
   return /** @type {HTMLSelectElement} */ (select).value;
 }
 
@@ -473,7 +878,12 @@ function renderViews(rows) {
   const all = [...experiments.values()];
   const shown = (name) => state.open.has(name);
   if (shown("boxes") || shown("wins")) {
-    if (views.table.need(all.filter((item) => item.next_round > 0), state.at)) {
+    if (
+      views.table.need(
+        all.filter((item) => item.next_round > 0),
+        state.at,
+      )
+    ) {
       if (shown("boxes")) views.boxes.update(list, views.table, MOMENTS[state.at]);
       if (shown("wins")) {
         const options = list.map((group) => [group.label, group.label]);
@@ -488,19 +898,48 @@ function renderViews(rows) {
   if (shown("price")) {
     const [bytes, flops] = state.target === null ? ["bytes", "flops"] : ["targetBytes", "targetFlops"];
     const cost = (measure) => (state.target === null || reachedByAll(measure) ? measure.mean : null);
-    views.price.update(rows.map((row) => ({ group: row.group, best: row.numbers.best.mean, bytes: cost(row.numbers[bytes]), flops: cost(row.numbers[flops]) })), state.target);
+    views.price.update(
+      rows.map((row) => ({
+        group: row.group,
+        accuracy: row.numbers.judged.mean,
+        bytes: cost(row.numbers[bytes]),
+        flops: cost(row.numbers[flops]),
+      })),
+      state.target,
+      ruleWord(),
+    );
   }
   if (shown("sweep")) {
     const fields = views.module.sweptFields(all);
-    const field = choose(one("#sweep-field"), fields.map((name) => [name, name]), state.field);
+    const field = choose(
+      one("#sweep-field"),
+      fields.map((name) => [name, name]),
+      state.field,
+    );
     const settled = list.flatMap((group) => group.settledMembers);
-    views.sweep.update(settled, field, bestOf, (method) => ({ label: methodTitle(method), style: methodStyle(method) }));
+    views.sweep.update(
+      settled,
+      field,
+      judgedOf,
+      (method) => ({ label: methodTitle(method), style: methodStyle(method) }),
+      ruleWord(),
+    );
   }
   if (shown("significance")) {
     const labels = list.map((group) => group.label);
-    const options = labels.length > 2 ? [...labels.map((label) => [label, `${label} against the others`]), ["all", `all ${(labels.length * (labels.length - 1)) / 2} pairs`]] : [["all", "the pair"]];
+    const options =
+      labels.length > 2
+        ? [
+            ...labels.map((label) => [label, `${label} against the others`]),
+            ["all", `all ${(labels.length * (labels.length - 1)) / 2} pairs`],
+          ]
+        : [["all", "the pair"]];
     const reference = choose(one("#reference"), options, state.reference);
-    views.significance.update(list, all, { at: state.at, by: state.by, reference: reference === "all" ? "" : reference });
+    views.significance.update(list, all, {
+      at: state.at,
+      by: state.by,
+      reference: reference === "all" ? "" : reference,
+    });
     shownTables.significance = views.significance.rows;
   }
 }
@@ -534,7 +973,8 @@ function remove(id) {
 async function add(id) {
   const answer = await working(api.curves([...ids(), id], data.points));
   experiments.set(id, await working(api.experiment(id)));
-  for (const [key, columns] of Object.entries(answer.experiments)) if (experiments.has(key)) curves.set(key, new Curves(columns));
+  for (const [key, columns] of Object.entries(answer.experiments))
+    if (experiments.has(key)) curves.set(key, new Curves(columns));
   setQuery({ ids: ids().join(",") });
   // events that passed while these curves were on their way did not concern the new one: they are told again
   live.last = Math.min(live.last ?? answer.seq, answer.seq);
@@ -583,23 +1023,35 @@ async function listCandidates() {
           {},
           h(
             "button",
-            { type: "button", class: "candidate", on: { click: async (event) => {
-              event.currentTarget.closest("li").remove();
-              try {
-                await add(item.id);
-              } catch (error) {
-                notice(`Not added: ${error.message}`, "error");
-              }
-            } } },
+            {
+              type: "button",
+              class: "candidate",
+              on: {
+                click: async (event) => {
+                  event.currentTarget.closest("li").remove();
+                  try {
+                    await add(item.id);
+                  } catch (error) {
+                    notice(`Not added: ${error.message}`, "error");
+                  }
+                },
+              },
+            },
             swatch(methodStyle(item.spec.algorithm.name)),
             h("span", { class: "candidate-name" }, experimentTitle(item, methodTitle)),
-            h("span", { class: "muted" }, `${methodTitle(item.spec.algorithm.name)} · ${datasetText(item.spec.dataset)} · seed ${item.spec.seed}`),
-            h("span", { class: "num" }, percent(item.headline?.best_accuracy)),
+            h(
+              "span",
+              { class: "muted" },
+              `${methodTitle(item.spec.algorithm.name)} · ${datasetText(item.spec.dataset)} · seed ${item.spec.seed}`,
+            ),
+            h("span", { class: "num" }, percent(headlineOf(item))),
             stateChip(item.state),
           ),
         ),
       ),
-      rows.length ? null : h("li", { class: "muted" }, nothing ? "There are no experiments yet." : "No further experiments match."),
+      rows.length
+        ? null
+        : h("li", { class: "muted" }, nothing ? "There are no experiments yet." : "No further experiments match."),
     );
     if (nothing) nextStep();
   } catch (error) {
@@ -635,17 +1087,23 @@ for (const radio of document.querySelectorAll('input[name="x"]')) {
     remember();
   });
 }
-for (const [id, key] of [["logx", "logX"], ["logy", "logY"]]) {
+for (const [id, key] of [
+  ["logx", "logX"],
+  ["logy", "logY"],
+]) {
   const input = /** @type {HTMLInputElement} */ (one(`#${id}`));
-  input.checked = state[key];
+  input.checked = state[key] === true;
   input.addEventListener("change", () => {
     state[key] = input.checked;
-    setQuery({ [id]: input.checked ? "1" : "" });
+    setQuery({ [id]: input.checked ? "1" : key === "logX" ? "0" : "" });
     render();
   });
 }
 
-/** @param {HTMLElement} element @param {string} key in the state @param {string} name in the address @param {string} usual not written */
+/**
+ * @param {HTMLElement} element @param {string} key in the state @param {string} name in the address
+ * @param {string} usual not written
+ */
 function onSelect(element, key, name, usual) {
   const select = /** @type {HTMLSelectElement} */ (element);
   select.addEventListener("change", () => {
@@ -656,10 +1114,14 @@ function onSelect(element, key, name, usual) {
 }
 
 const smooth = /** @type {HTMLSelectElement} */ (one("#smooth"));
-if (![...smooth.options].some((option) => option.value === String(state.smooth))) smooth.append(h("option", { value: state.smooth }, `${state.smooth} tests`));
+if (![...smooth.options].some((option) => option.value === String(state.smooth)))
+  smooth.append(h("option", { value: state.smooth }, `${state.smooth} tests`));
 smooth.value = String(state.smooth);
 onSelect(smooth, "smooth", "smooth", "1");
 onSelect(one("#by"), "by", "by", "");
+const bands = /** @type {HTMLSelectElement} */ (one("#bands"));
+bands.value = state.bands;
+onSelect(bands, "bands", "bands", "");
 onSelect(one("#wins-a"), "first", "a", "");
 onSelect(one("#wins-b"), "second", "b", "");
 onSelect(one("#sweep-field"), "field", "field", "");
@@ -680,13 +1142,20 @@ targetField.addEventListener("input", () => {
 });
 
 for (const name of Object.keys(shownTables)) {
-  one(`#${name}-csv`).addEventListener("click", () => download(`compare-${name}.csv`, csv(name === "table" ? numbers : shownTables[name]), "text/csv"));
-  one(`#${name}-markdown`).addEventListener("click", (event) => copy(/** @type {HTMLElement} */ (event.currentTarget), markdown(shownTables[name])));
-  one(`#${name}-latex`).addEventListener("click", (event) => copy(/** @type {HTMLElement} */ (event.currentTarget), latex(shownTables[name])));
+  one(`#${name}-csv`).addEventListener("click", () =>
+    download(`compare-${name}.csv`, csv(name === "table" ? numbers : shownTables[name]), "text/csv"),
+  );
+  one(`#${name}-markdown`).addEventListener("click", (event) =>
+    copy(/** @type {HTMLElement} */ (event.currentTarget), markdown(shownTables[name])),
+  );
+  one(`#${name}-latex`).addEventListener("click", (event) =>
+    copy(/** @type {HTMLElement} */ (event.currentTarget), latex(shownTables[name])),
+  );
 }
 
 for (const id of ids()) curves.set(id, new Curves(data.curves[id]));
-if (data.missing.length) notice(`${data.missing.length} of the experiments in this address do not exist: ${data.missing.join(", ")}`, "error");
+if (data.missing.length)
+  notice(`${data.missing.length} of the experiments in this address do not exist: ${data.missing.join(", ")}`, "error");
 if (!experiments.size) panel.open = true;
 recall();
 render();

@@ -5,8 +5,10 @@ import { showArtifacts } from "../artifacts.js";
 import { Boxplot } from "../boxplot.js";
 import { Chart } from "../chart.js";
 import { methodStyle, methodTitle } from "../colours.js";
-import { ACTIVE, fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
+import { ACTIVE, all, fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
+import { listBefore } from "../editor.js";
 import { Heatmap } from "../heatmap.js";
+import { LeftOut } from "../left-out.js";
 import { live, perFrame } from "../live.js";
 import { Curves, applyRound, flatten, mean, quantile, show } from "../series.js";
 import { notice, working } from "../shell.js";
@@ -33,7 +35,7 @@ const style = methodStyle(experiment.spec.algorithm.name);
 const solid = { ...style, dash: [] };
 const label = methodTitle(experiment.spec.algorithm.name);
 const fileName = (what) => `${(experiment.name || label).replace(/[^\w.-]+/g, "-")}-${what}`;
-const waiting = "The curve starts with the first round.";
+const waiting = "The curve starts with the first tested round.";
 const chart = (name, title, y, extra = {}) =>
   new Chart(one(`#${name}`), { name, title, y, sync: "rounds", empty: waiting, file: () => fileName(name), ...extra });
 
@@ -44,11 +46,13 @@ const flops = chart("flops", "Client computation", "flops", { compact: true });
 const perClient = chart("clients", "Accuracy of each client", "accuracy", { x: "client", sync: "", bars: true, empty: "Bars appear once clients are tested." });
 let sortClients = "id";
 const boxes = new Boxplot(one("#spread"), one("#spread-tools"), style, () => fileName("spread"));
+const leftOut = new LeftOut(one("#left-out"));
 const clientRounds = new Heatmap(one("#client-rounds"), { name: "client-rounds", file: () => fileName("client-rounds"), title: "Clients by round", empty: "It is drawn once clients are tested." });
-const partitionMap = new Heatmap(one("#partition-map"), { name: "partition", file: () => fileName("partition"), title: "Who holds what", empty: "Drawing the partition…" });
+const partitionMap = new Heatmap(one("#partition-map"), { name: "partition", file: () => fileName("partition"), title: "Data per client", empty: "Drawing the partition…" });
 
 function take(record) {
   if (!curves.push(record)) return;
+  leftOut.take(record);
   sums.up += record.bytes_up;
   sums.down += record.bytes_down;
   const values = Object.values(record.client_accuracy ?? {});
@@ -70,27 +74,31 @@ function line(y, more = {}) {
 
 function renderCharts() {
   const best = curves.best();
+  for (const part of all("[data-when-tested]")) part.hidden = clients.size === 0;
   const banded = quartiles.low.some((value) => value !== null);
+  const last = lastRound();
   accuracy.set(
     [
       line(curves.accuracy, banded ? {
         low: quartiles.low,
         high: quartiles.high,
-        bandText: (index) => `middle half of clients ${percent(quartiles.low[index])} – ${percent(quartiles.high[index])}`,
+        bandText: (index) => `interquartile range of clients ${percent(quartiles.low[index])} – ${percent(quartiles.high[index])}`,
       } : {}),
     ],
     {
       marks: best ? [{ key: label, x: best.round, y: best.accuracy, style: solid, label: `best ${percent(best.accuracy)}` }] : [],
-      hint: banded ? "line: mean over tested clients · band: their middle half" : "",
+      hint: banded ? "line: mean over tested clients · band: interquartile range" : "",
+      last,
     },
   );
-  loss.set([line(curves.loss)]);
-  bytes.set([line(curves.bytes)], { hint: curves.total("bytes") === 0 ? "nothing is sent" : "up + down" });
-  flops.set([line(curves.flops)], { hint: "all clients" });
+  loss.set([line(curves.loss)], { last });
+  bytes.set([line(curves.bytes)], { hint: curves.total("bytes") === 0 ? "nothing is sent" : "up + down", last });
+  flops.set([line(curves.flops)], { hint: "all clients", last });
   renderClients();
   renderSpread();
   renderGroups();
   renderTraces();
+  leftOut.render();
 }
 
 /** Boxes and heat map: what the mean hides. */
@@ -123,7 +131,7 @@ function renderGroups() {
       const y = tested.map(({ clients: values }) => mean(Object.entries(values).filter(([client]) => data.architectures[client] === name).map(([, value]) => value)));
       return { key: name, label: name, style: methodStyle(experiment.spec.algorithm.name, "", index), x: tested.map(({ round }) => round), y };
     }),
-    { hint: "mean over the tested clients of each architecture" },
+    { hint: "mean over the tested clients of each architecture", last: lastRound() },
   );
 }
 let groupChart = /** @type {Chart|null} */ (null);
@@ -132,6 +140,7 @@ let groupChart = /** @type {Chart|null} */ (null);
 const traceCharts = new Map();
 const TRACE_TITLES = {
   alpha_mean: "Mean of αₖ",
+  recalibrated: "Batches seen when batch norm was recalibrated",
   alpha_histogram: "Histogram of αₖ",
   ensemble_weight: "Ensemble weight aₖ",
   teacher_weights: "Weights of the teachers sⱼ",
@@ -169,13 +178,18 @@ function renderTraces() {
     const plot = /** @type {Chart} */ (traceCharts.get(name));
     if (Array.isArray(first)) {
       const size = Math.min(MOST_COMPONENTS, Math.max(...rows.map((row) => Math.max(...Object.values(row.clients).map((list) => list.length)))));
-      plot.set(Array.from({ length: size }, (_, index) => ({ key: String(index), label: String(index + 1), style: methodStyle(experiment.spec.algorithm.name, "", index), x, y: rows.map((row) => mean(Object.values(row.clients).map((list) => list[index] ?? null))) })), { hint: "mean over the cohort, a line for each component" });
+      plot.set(Array.from({ length: size }, (_, index) => ({ key: String(index), label: String(index + 1), style: methodStyle(experiment.spec.algorithm.name, "", index), x, y: rows.map((row) => mean(Object.values(row.clients).map((list) => list[index] ?? null))) })), { hint: "mean over the cohort, a line for each component", last: lastRound() });
       continue;
     }
     const values = rows.map((row) => Object.values(row.clients).filter((value) => typeof value === "number"));
     const band = (share) => values.map((list) => (list.length > 1 ? quantile(list, share) : null));
-    plot.set([{ key: name, label, style: solid, x, y: values.map((list) => mean(list)), low: band(0.25), high: band(0.75), bandText: () => "" }], { hint: "mean over the cohort · band: its middle half" });
+    plot.set([{ key: name, label, style: solid, x, y: values.map((list) => mean(list)), low: band(0.25), high: band(0.75), bandText: () => "" }], { hint: "mean over the cohort · band: interquartile range", last: lastRound() });
   }
+}
+
+/** Where the axis of rounds ends: a curve that grows does so in a frame that stands still. */
+function lastRound() {
+  return ACTIVE.has(experiment.state) ? experiment.rounds : null;
 }
 
 async function drawPartition() {
@@ -223,7 +237,7 @@ function figure(name, value, detail) {
 const actions = actionButtons("", () => [experiment], ([done], action) => {
   if (!done) return;
   if (action.id === "retry") return location.assign(`/experiments/${done.id}`);
-  if (action.id === "delete") return location.assign(`/experiments?undo=${done.id}`);
+  if (action.id === "delete") return location.assign(listBefore({ undo: done.id }));
   experiment = done;
   renderSoon();
 });
@@ -234,14 +248,16 @@ function renderHead() {
   const final = curves.final();
   const last = curves.length ? curves.round[curves.length - 1] : 0;
   const left = timeLeft();
-  figure("best", percent(best?.accuracy), best ? `in round ${integer(best.round)} · now ${percent(final)}` : "not tested yet");
+  const differs = best && percent(final) !== percent(best.accuracy);
+  const present = differs ? ` · ${ACTIVE.has(experiment.state) ? "now" : "last"} ${percent(final)}` : "";
+  figure("best", percent(best?.accuracy), best ? `in round ${integer(best.round)}${present}` : "not tested yet");
   figure("round", integer(last), `of ${integer(experiment.rounds)}`);
   const bar = /** @type {HTMLProgressElement} */ (one("#progress"));
   bar.max = experiment.rounds;
   bar.value = last;
   figure("bytes", curves.length ? formatBytes(curves.total("bytes")) : NONE, curves.length ? `${formatBytes(sums.up)} up · ${formatBytes(sums.down)} down` : "");
-  figure("flops", curves.length ? formatFlops(curves.total("flops")) : NONE, curves.length > 1 ? `${formatFlops(curves.total("flops") / Math.max(1, last))} a round` : "");
-  const perRound = curves.length > 1 ? `${duration(curves.total("seconds") / Math.max(1, last))} a round` : "";
+  figure("flops", curves.length ? formatFlops(curves.total("flops")) : NONE, curves.length > 1 ? `${formatFlops(curves.total("flops") / Math.max(1, last))} per round` : "");
+  const perRound = curves.length > 1 ? `${duration(curves.total("seconds") / Math.max(1, last))} per round` : "";
   figure("time", curves.length ? duration(curves.total("seconds")) : NONE, left === null ? perRound : `about ${duration(left)} left`);
   const chip = one("#state");
   if (chip.dataset.state !== experiment.state) {
@@ -256,9 +272,41 @@ function renderHead() {
   });
   document.title = `${ACTIVE.has(experiment.state) && experiment.rounds ? `${last}/${experiment.rounds} · ` : ""}${experimentTitle(experiment, methodTitle)} · FedArena`;
   one("#checkpoint").hidden = !experiment.has_checkpoint;
+  renderWaiting(last);
   renderStory();
   renderError(last);
   renderFacts();
+}
+
+const BEFORE_THE_FIRST_ROUND = {
+  paused: "Paused before the first round.",
+  running: "Running. The first round is not finished yet.",
+  cancelling: "Being cancelled before the first round is finished.",
+  cancelled: "Cancelled before the first round was finished, so there is nothing to draw.",
+};
+
+/** Until there is a round, one line says what is waited for; no panel stands empty. */
+function renderWaiting(last) {
+  const { state, position } = experiment;
+  const before = position ? `${integer(position)} ${position === 1 ? "experiment is" : "experiments are"} taken before it` : "";
+  const place = position === 0 ? ": next in line" : before && `: ${before}`;
+  const text = state === "queued" ? `Queued${place || ""}.` : BEFORE_THE_FIRST_ROUND[state] ?? "";
+  one("#waiting").hidden = last > 0 || !text;
+  setText(one("#waiting"), text);
+  for (const part of all("[data-after-start]")) part.hidden = last < 1;
+}
+
+/** Its place moves with others, of which the live events of this page tell nothing. */
+async function followQueue() {
+  if (experiment.state !== "queued" || document.hidden) return;
+  try {
+    const { position } = await api.experiment(id);
+    if (experiment.state !== "queued") return;
+    experiment = { ...experiment, position };
+    renderSoon();
+  } catch (error) {
+    console.info("The place in the queue could not be read.", error); // the live dot shows that the server is away
+  }
 }
 
 /** Where it comes from, why it waits, and what ended it early: one line, empty for most. */
@@ -285,7 +333,7 @@ function renderStory() {
 
 const ADVICE = {
   failed: "Rounds before the failure are kept. Look at the details below, correct the spec or the code, and queue it again.",
-  diverged: "The loss became infinite or not a number. Rounds before it are kept. A lower learning rate or gradient clipping often helps.",
+  diverged: "The training of more clients became infinite or not a number than training.divergence_tolerance lets sit out. Rounds before it are kept. A lower learning rate or gradient clipping often helps.",
   not_applicable: "The method cannot run with these models or data, so nothing was computed.",
 };
 
@@ -344,12 +392,30 @@ function renderSpec() {
 function renderLabels() {
   setText(one("h1"), experimentTitle(experiment, methodTitle));
   fill(one("#tags"), experiment.tags.map((tag) => h("span", { class: "tag" }, tag)));
-  setText(one("#notes"), experiment.notes || "");
-  one("#notes").hidden = !experiment.notes;
+  renderNotes(one("#notes"), experiment.notes || "");
   if (edited) return; // what somebody wrote and did not save yet
   field("label-name").value = experiment.name ?? "";
   field("label-tags").value = experiment.tags.join(", ");
   field("label-notes").value = experiment.notes ?? "";
+}
+
+const ADDRESS = /(https?:\/\/[^\s<>"']*[^\s<>"'.,;:!?)\]])/;
+
+/** Addresses become links; long notes are cut, and shown whole when somebody wants them or tabs into them. */
+function renderNotes(place, notes) {
+  one("#notes-box").hidden = !notes;
+  if (place.textContent !== notes) {
+    const parts = notes.split(ADDRESS);
+    fill(place, parts.map((part, index) => (index % 2 ? h("a", { href: part, rel: "noopener" }, part) : part)));
+  }
+  const open = "open" in one("#notes-box").dataset;
+  one("#notes-all").hidden = !open && place.scrollHeight <= place.clientHeight;
+}
+
+function openNotes(open) {
+  one("#notes-box").toggleAttribute("data-open", open);
+  one("#notes-all").setAttribute("aria-expanded", String(open));
+  setText(one("#notes-all"), open ? "Show less" : "Show all");
 }
 
 let edited = false;
@@ -386,6 +452,7 @@ live.onState((state) => {
   if (state.id !== id) return;
   experiment = state;
   renderSoon();
+  followQueue();
   readLogSoon();
 });
 live.onRound((record) => {
@@ -427,6 +494,9 @@ function readLogSoon() {
 
 log.addEventListener("toggle", () => log.open && readLog());
 
+one("#notes-all").addEventListener("click", () => openNotes(!("open" in one("#notes-box").dataset)));
+one("#notes").addEventListener("focusin", () => openNotes(true));
+setInterval(followQueue, 15_000);
 one("#labels-form").addEventListener("input", () => (edited = true));
 one("#labels-form").addEventListener("submit", saveLabels);
 // only when it comes into view: a large data set takes a moment

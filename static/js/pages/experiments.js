@@ -4,6 +4,7 @@ import { api } from "../api.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
 import { all, fill, h, nameLink, one, pageData, setQuery, setText, stateChip } from "../dom.js";
+import { keepList } from "../editor.js";
 import { live, perFrame } from "../live.js";
 import { applyRound } from "../series.js";
 import { notice, working } from "../shell.js";
@@ -126,14 +127,14 @@ function makeHead() {
       : h("abbr", { title: column.help }, column.title);
     return h("th", { scope: "col", class: column.kind?.includes("right") ? "right" : null, data: { column: key } }, text);
   });
-  const whole = h("input", { id: "select-all", type: "checkbox", "aria-label": "Select all shown", on: { change: () => chooseAll(whole.checked) } });
+  const whole = h("input", { id: "select-all", type: "checkbox", "aria-label": "Select all loaded", on: { change: () => chooseAll(whole.checked) } });
   const name = h("button", { type: "button", data: { sort: "name" }, on: { click: () => sortBy("name") } }, "Name");
   fill(one("#experiments thead tr"), h("th", { scope: "col", class: "pick" }, h("label", { class: "pick-area" }, whole)), h("th", { scope: "col", class: "name" }, name), heads);
 }
 
 /** A row is made once; later only its cells change, so that focus and selection stay. */
 function makeRow(experiment) {
-  const box = h("input", { type: "checkbox", on: { change: () => choose(experiment.id, box.checked) } });
+  const box = h("input", { type: "checkbox", on: { click: (event) => pick(experiment.id, box.checked, event.shiftKey) } });
   const link = h("span", { class: "name-slot" });
   const tags = h("span", { class: "tags" });
   const cells = new Map(chosen.map((key) => [key, h("td", { class: COLUMNS[key].kind, data: { column: key } })]));
@@ -181,7 +182,7 @@ function layout() {
 
 function render() {
   const wanted = layout().map((item) => {
-    if (!item.experiment) return h("tr", { class: "group" }, h("th", { scope: "rowgroup", colspan: chosen.length + 2 }, `${methodTitle(item.method)} · ${integer(item.count)}${experiments.size < total ? " of those loaded" : ""}`));
+    if (!item.experiment) return h("tr", { class: "group" }, h("th", { scope: "rowgroup", colspan: chosen.length + 2 }, `${methodTitle(item.method)} · ${integer(item.count)}${experiments.size < total ? " (loaded rows only)" : ""}`));
     let entry = rows.get(item.experiment.id);
     if (!entry) rows.set(item.experiment.id, (entry = makeRow(item.experiment)));
     updateRow(entry, item.experiment);
@@ -198,7 +199,7 @@ function render() {
   one("#experiments").hidden = experiments.size === 0;
   one("#empty").hidden = experiments.size > 0 || filtered;
   one("#no-match").hidden = experiments.size > 0 || !filtered;
-  one("#more").hidden = experiments.size >= total;
+  one("#more-row").hidden = experiments.size >= total;
   const many = experiments.size < total ? `${integer(experiments.size)} of ${integer(total)}` : integer(total);
   setText(one("#count"), `${many} ${total === 1 ? "experiment" : "experiments"}${filtered ? ` ${total === 1 ? "matches" : "match"}` : ""}`);
   for (const button of all("[data-sort]")) {
@@ -226,7 +227,12 @@ function renderSelection() {
   const compare = /** @type {HTMLAnchorElement} */ (one("#compare-selected"));
   const count = selected.size;
   const away = count - chosenOnes().length;
-  setText(one("#selection-count"), count ? `${integer(count)} selected${away ? `, ${integer(away)} not in this list` : ""}` : "Nothing selected");
+  const whole = input("select-all");
+  const shown = chosenOnes().length;
+  whole.checked = shown > 0 && shown === experiments.size;
+  whole.indeterminate = shown > 0 && shown < experiments.size;
+  const part = whole.checked && experiments.size < total ? ` loaded of ${integer(total)}` : "";
+  setText(one("#selection-count"), count ? `${integer(count)}${part} selected${away ? `, ${integer(away)} not in this list` : ""}` : "Nothing selected");
   compare.textContent = count ? `Compare ${count} selected` : "Compare selected";
   if (count) {
     compare.href = `/compare?ids=${[...selected].join(",")}`;
@@ -241,10 +247,6 @@ function renderSelection() {
   });
   input("add-tag").disabled = input("remove-tag").disabled = count === away; // actions are about those that are shown
   one("#clear-selection").hidden = count === 0;
-  const whole = input("select-all");
-  const shown = chosenOnes().length;
-  whole.checked = shown > 0 && shown === experiments.size;
-  whole.indeterminate = shown > 0 && shown < experiments.size;
 }
 
 function keepSelection() {
@@ -252,9 +254,16 @@ function keepSelection() {
   render();
 }
 
-function choose(id, yes) {
-  if (yes) selected.add(id);
-  else selected.delete(id);
+/** The row whose box was ticked or cleared last: a range begins there. */
+let lastPicked = "";
+
+/** With Shift, all rows from the one before to this one become like this one. */
+function pick(id, yes, range) {
+  const ids = all("tr[data-id]", body).map((row) => row.dataset.id);
+  const ends = [ids.indexOf(range ? lastPicked : id), ids.indexOf(id)];
+  const [from, to] = ends[0] < 0 ? [ends[1], ends[1]] : ends.sort((a, b) => a - b);
+  for (const key of ids.slice(from, to + 1)) yes ? selected.add(key) : selected.delete(key);
+  lastPicked = id;
   keepSelection();
 }
 
@@ -274,7 +283,7 @@ async function tagSelected(event) {
   const list = chosenOnes();
   const tags = ({ tags: own }) => (remove ? own.filter((other) => other !== tag) : [...new Set([...own, tag])]);
   const told = `${remove ? "Removed" : "Added"} “${tag}” ${remove ? "from" : "to"} ${list.length}.`;
-  for (const experiment of await ask({ act: (id) => api.relabel(id, { tags: tags(experiments.get(id)) }), told }, list)) experiments.set(experiment.id, experiment);
+  for (const experiment of await ask({ act: (id) => api.relabel(id, { tags: tags(experiments.get(id)) }), told: () => told }, list)) experiments.set(experiment.id, experiment);
   return render();
 }
 
@@ -410,25 +419,33 @@ document.addEventListener("click", (event) => {
   if (menu.open && target.isConnected && !menu.contains(target)) menu.open = false;
 });
 
+/** The row with the focus in it is the one that the keys mean, however the focus came there. */
+body.addEventListener("focusin", (event) => {
+  const row = /** @type {HTMLElement} */ (event.target).closest("tr[data-id]");
+  if (!(row instanceof HTMLElement)) return;
+  for (const other of all('tr[tabindex="0"]', body)) other.tabIndex = -1;
+  row.tabIndex = 0;
+});
 body.addEventListener("keydown", (event) => {
-  const row = /** @type {HTMLElement} */ (event.target).closest("tr");
-  if (!row || event.target !== row) return;
+  const target_ = /** @type {HTMLElement} */ (event.target);
+  const row = target_.closest("tr");
+  const boxed = target_.matches("input[type=checkbox]");
+  if (!row || (target_ !== row && !boxed)) return;
   const list = all("tr[data-id]", body);
   const place = list.indexOf(row);
   const move = { ArrowDown: list[place + 1], ArrowUp: list[place - 1], Home: list[0], End: list[list.length - 1] };
   const target = move[event.key];
   if (target) {
     event.preventDefault();
-    row.tabIndex = -1;
-    target.tabIndex = 0;
     target.focus();
-  } else if (event.key === " ") {
+  } else if (event.key === " " && !boxed) {
     event.preventDefault();
-    choose(row.dataset.id, !selected.has(row.dataset.id));
+    pick(row.dataset.id, !selected.has(row.dataset.id), false);
   } else if (event.key === "Enter") {
     location.assign(`/experiments/${row.dataset.id}`);
   }
 });
+window.addEventListener("pagehide", keepList);
 setInterval(renderSoon, 30_000);
 showColumns(chosen);
 live.start({ after: data.seq });

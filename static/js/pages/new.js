@@ -6,7 +6,7 @@ import { api, newKey } from "../api.js";
 import { FAMILIES, FAMILY_TITLES } from "../colours.js";
 import { all, fill, h, one, pageData, setText } from "../dom.js";
 import { keepDraft, keepInAddress, keptDraft, linkTo, makeEditor, textOfAddress } from "../editor.js";
-import { Block, Field, valueAt } from "../form.js";
+import { Block, Field, valueAt, withValue } from "../form.js";
 import { Heatmap } from "../heatmap.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
@@ -183,7 +183,8 @@ blocks.training.use("fixed", groups.training);
 blocks.evaluation.use("fixed", groups.evaluation);
 blocks.labels.use("fixed", { name: nameSchema }, []);
 addLabel(tagsField());
-addLabel(new Field("notes", { type: "string", default: "", description: "Free text; not part of the fingerprint" }, { change: (path, value) => plain.change(path, value ?? "") }));
+const notesSchema = { type: "string", format: "lines", default: "", description: "Free text; does not affect the result" };
+addLabel(new Field("notes", notesSchema, { change: (path, value) => plain.change(path, value ?? "") }));
 
 /** Tags are a list in the spec and a line of text in the form. */
 function tagsField() {
@@ -239,7 +240,7 @@ function formatCount(count) {
 
 // --- check, price and partition -------------------------------------------------------------------------------------
 
-const map = new Heatmap(one("#partition-map"), { name: "partition", title: "Who holds what", empty: "The partition is drawn once the spec is valid." });
+const map = new Heatmap(one("#partition-map"), { name: "partition", title: "Data per client", empty: "The partition is drawn once the spec is valid." });
 let controller = new AbortController();
 let timer = 0;
 let pricing = 0;
@@ -285,6 +286,13 @@ function refuse(problems, text = plural(problems.length, "problem")) {
   showFigures(isSweep(current) ? NO_SWEEP : NO_COST);
 }
 
+/** While a price is awaited the button and the strip show none: the last one was that of another document. */
+function awaitPrice() {
+  setText(button, isSweep(current) ? "Queue the sweep" : "Queue 1 experiment (…)");
+  showFigures((isSweep(current) ? NO_SWEEP : NO_COST).map((figure) => ({ ...figure, value: "…" })));
+  one(".strip-figures").dataset.state = "busy";
+}
+
 async function check() {
   controller.abort();
   controller = new AbortController();
@@ -294,6 +302,7 @@ async function check() {
   if (problem) return refuse([problem]);
   current = found;
   syncForm();
+  awaitPrice();
   for (const element of all("[data-for-sweeps]")) element.hidden = (element.dataset.forSweeps === "yes") !== isSweep(current);
   /** @type {HTMLAnchorElement} */ (one("#as-sweep")).href = linkTo("/sweeps/new", area.value);
   verdict("busy", "Checking…");
@@ -345,31 +354,36 @@ function unlessAborted(error) {
 
 const BASIS = {
   measured: (count) => `Measured: ${plural(count, "experiment")} with the same method, data and training`,
+  scaled: (count) => `Scaled from another setting: ${plural(count, "experiment")} with the same method, data and models`,
   rate: (count) => `Rough: from the FLOPs and the speed of ${integer(count)} other ${count === 1 ? "experiment" : "experiments"} here`,
   guess: () => "A guess from the FLOPs: no experiment has run here yet",
 };
-const NO_COST = ["Bytes a round", "FLOPs a round", "In all", "On this worker"].map((title) => ({ title, value: "–" }));
-const NO_SWEEP = ["Cells × seeds", "To run", "In all", "On this worker"].map((title) => ({ title, value: "–" }));
+const NO_COST = ["Bytes per round", "FLOPs per round", "Total", "On this worker"].map((title) => ({ title, value: "–" }));
+const NO_SWEEP = ["Cells × seeds", "To run", "Total", "On this worker"].map((title) => ({ title, value: "–" }));
 
 /** @param {{title: string, value: string, help?: string, id?: string}[]} figures */
 function showFigures(figures) {
   const box = one(".strip-figures");
   delete box.dataset.state;
   fill(box, figures.map(({ id, title, value, help }) => h("div", { title: help }, h("dt", {}, title), h("dd", { id, class: "num" }, value))));
+  setText(one("#no-cost"), "");
 }
 
-function showCost(estimate) {
+/** @param {any} estimate null: nothing can be said @param {string} [reason] why not */
+function showCost(estimate, reason = "") {
   if (!estimate) {
     setText(button, "Queue 1 experiment");
-    return showFigures(NO_COST);
+    showFigures(NO_COST);
+    setText(one("#no-cost"), reason ? `No estimate: ${reason}` : "");
+    return;
   }
   const { round, total } = estimate;
   const time = `${estimate.basis === "measured" ? "about" : "roughly"} ${duration(estimate.seconds)}`;
   setText(button, `Queue 1 experiment (${time})`);
-  return showFigures([
-    { id: "cost-bytes", title: "Bytes a round", value: formatBytes(round.bytes_up + round.bytes_down), help: "Bytes sent and received in one round, all clients of the cohort" },
-    { title: "FLOPs a round", value: formatFlops(round.client_flops), help: "FLOPs of local training in one round" },
-    { title: "In all", value: `${formatBytes(total.bytes_up + total.bytes_down)} · ${formatFlops(total.client_flops)}`, help: "All rounds" },
+  showFigures([
+    { id: "cost-bytes", title: "Bytes per round", value: formatBytes(round.bytes_up + round.bytes_down), help: "Bytes sent and received in one round, all clients of the cohort" },
+    { title: "FLOPs per round", value: formatFlops(round.client_flops), help: "FLOPs of local training in one round" },
+    { title: "Total", value: `${formatBytes(total.bytes_up + total.bytes_down)} · ${formatFlops(total.client_flops)}`, help: "All rounds" },
     { title: "On this worker", value: time, help: BASIS[estimate.basis](estimate.experiments) },
   ]);
 }
@@ -381,17 +395,17 @@ function showPlan(plan) {
   showFigures([
     { title: "Cells × seeds", value: `${integer(plan.cells)} × ${integer(valuesOf(current, "seed")?.length ?? 1)}`, help: "A cell is one combination of the swept values" },
     { title: "To run", value: integer(plan.to_run), help: "Without those that are there already or not applicable" },
-    { title: "In all", value: words(bytesText(plan)), help: `Communication: ${bytesText(plan)}` },
+    { title: "Total", value: words(bytesText(plan)), help: `Communication: ${bytesText(plan)}` },
     { title: placeText(cost).replace("on", "On"), value: words(costText(plan)), help: costText(plan) },
   ]);
 }
 
 async function price(spec, signal) {
-  one(".strip-figures").dataset.state = "busy";
   try {
-    showCost((await api.estimate(spec, signal)).estimate);
+    const { estimate, reason } = await api.estimate(spec, signal);
+    showCost(estimate, reason ?? "");
   } catch (error) {
-    if (error.name !== "AbortError") showCost(null);
+    if (error.name !== "AbortError") showCost(null, error.message);
   }
 }
 
@@ -413,8 +427,10 @@ async function drawPartition(spec, signal) {
 function checkSoon() {
   clearTimeout(timer);
   clearTimeout(pricing);
+  controller.abort(); // what is still answered is about another document
   good = null;
   button.disabled = true;
+  awaitPrice();
   keepDraft(DRAFT, area.value);
   editor.drawLines();
   timer = window.setTimeout(() => {
@@ -454,20 +470,54 @@ function base() {
   return problem ? example(first.id) : found;
 }
 
+/** The preset in use, and the document before it. @type {{name: string, before: any}|null} */
+let preceded = null;
+
+/** The document with a block of settings changed for each of its methods: fields that the preset has of its own. */
+function withMethods(document, change) {
+  const methods = valuesOf(document, "algorithm");
+  if (methods) return withValues(document, "algorithm", methods.map(change));
+  return withShared(document, "algorithm", change(sharedOf(document, "algorithm")));
+}
+
+/** Fields of the spec that a preset sets, a path for each. @returns {[string, unknown][]} */
+function presetFields(name) {
+  const isBlock = (value) => value !== null && typeof value === "object";
+  return Object.entries(catalogue.presets[name]).flatMap(([key, value]) =>
+    isBlock(value) ? Object.entries(value).map(([inner, set]) => [`${key}.${inner}`, set]) : [[key, value]]);
+}
+
 /** Puts a paper's values into the document: what the preset names is overwritten, the rest stays. */
 function applyPreset(name) {
-  const values = catalogue.presets[name];
-  if (!values) return;
+  const before = withoutPreset(base());
+  preceded = name ? { name, before } : null;
+  if (!name) return write(before);
   const own = (block) => ({ ...block, ...algorithmOf(block?.name)?.presets?.[name] });
-  let changed = base();
-  const methods = valuesOf(changed, "algorithm");
-  changed = methods ? withValues(changed, "algorithm", methods.map(own)) : withShared(changed, "algorithm", own(sharedOf(changed, "algorithm")));
-  for (const [key, value] of Object.entries(values)) {
-    const block = value !== null && typeof value === "object";
-    changed = withShared(changed, key, block ? { ...sharedOf(changed, key), ...value } : value);
-  }
-  write(changed);
+  const changed = presetFields(name).reduce((document, [path, value]) => withShared(document, path, value), withMethods(before, own));
+  return write(changed);
 }
+
+/** What the preset set is again as it was before it; what was changed by hand since then stays. */
+function withoutPreset(document) {
+  if (!preceded) return document;
+  const { name, before } = preceded;
+  const earlier = [valuesOf(before, "algorithm") ?? sharedOf(before, "algorithm")].flat();
+  const back = (block) => {
+    const old = earlier.find((item) => item?.name === block?.name);
+    const set = Object.entries(algorithmOf(block?.name)?.presets?.[name] ?? {}).filter(([key, value]) => same(block[key], value));
+    return set.reduce((changed, [key]) => withValue(changed, key, old?.[key]), block);
+  };
+  const set = presetFields(name).filter(([path, value]) => same(sharedOf(document, path), value));
+  const restored = set.reduce((changed, [path]) => {
+    const [block] = path.split(".");
+    const undone = withShared(changed, path, sharedOf(before, path));
+    const emptied = path !== block && sharedOf(before, block) === undefined && !Object.keys(sharedOf(undone, block) ?? {}).length;
+    return emptied ? withShared(undone, block, undefined) : undone;
+  }, document);
+  return withMethods(restored, back);
+}
+
+const same = (one_, other) => JSON.stringify(one_) === JSON.stringify(other);
 
 async function submit() {
   const job = good;
@@ -510,11 +560,24 @@ button.addEventListener("click", submit);
 one("#start-over").addEventListener("click", () => {
   keepDraft(DRAFT, null);
   history.replaceState(null, "", location.pathname);
+  preceded = null;
+  preset.value = "";
   area.value = specYaml(example(choices.algorithm.choices.idOf(firstSpec(current).algorithm) ?? first.id));
   editor.drawLines();
   check();
 });
 for (const radio of all('input[name="copy-as"]')) radio.addEventListener("change", showCopies);
-window.addEventListener("hashchange", () => textOfAddress() !== null && start());
+/** A key led here: the keyboard continues in the first field. */
+function focusFirst() {
+  if (location.hash !== "#first") return;
+  history.replaceState(null, "", location.pathname);
+  if (area.value) keepInAddress(area.value);
+  choices.algorithm.control.focus();
+}
+window.addEventListener("hashchange", () => {
+  focusFirst();
+  if (textOfAddress() !== null && textOfAddress() !== area.value) start();
+});
+focusFirst();
 start();
 live.start({ after: data.seq });

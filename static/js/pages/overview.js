@@ -31,7 +31,7 @@ function done(experiment) {
 function secondsLeft(experiment) {
   const seconds = (data.curves[experiment.id]?.seconds ?? []).slice(1).slice(-10);
   const one_ = seconds.length ? seconds.reduce((sum, value) => sum + value, 0) / seconds.length : data.expected[experiment.id];
-  return one_ === null || one_ === undefined ? null : one_ * (experiment.rounds - done(experiment));
+  return one_ === null || one_ === undefined ? null : one_ * (experiment.rounds - done(experiment)) + (data.once[experiment.id] ?? 0);
 }
 
 /**
@@ -70,16 +70,16 @@ function render() {
   const paused = counts.paused ?? 0;
   figure("running", integer(data.running.length), `${integer(data.slots)} ${data.slots === 1 ? "slot" : "slots"}`);
   figure("queued", integer((counts.queued ?? 0) + paused), paused ? `${integer(paused)} paused` : "");
-  figure("end", busy ? at(end) : NONE, busy ? (end === null ? "not known yet" : `in about ${duration(end)}`) : "nothing waits");
-  figure("finished", integer(data.finished_today), `${integer(counts.finished ?? 0)} in all`);
-  figure("failed", integer(data.failed_today), data.failed_today ? "see below" : "all is well", data.failed_today > 0);
+  figure("end", busy ? at(end) : NONE, busy ? (end === null ? "not known yet" : `in about ${duration(end)}`) : "nothing is waiting");
+  figure("finished", integer(data.finished_today), `${integer(counts.finished ?? 0)} in total`);
+  figure("failed", integer(data.failed_today), data.failed_today ? "see below" : "no failures", data.failed_today > 0);
   one("#failed-panel").hidden = !data.failed.length;
   fillRows(one("#failed"), data.failed.map((item) => h("li", { data: { key: item.id } }, stateChip(item.state), link(item), h("span", { class: "reason", title: item.error?.reason ?? "" }, item.error?.reason ?? ""), h("span", { class: "muted num", title: clock(item.finished_at) }, ago(item.finished_at)), h("a", { href: `/new?from=${item.id}` }, "Clone"))));
   const nothing = !Object.values(counts).some((count) => count > 0);
   one("#welcome").hidden = !nothing;
   one("#night").hidden = nothing;
   one("#no-worker").hidden = data.slots > 0 || !(data.queued.length || data.running.length);
-  setText(one("#no-worker-text"), "Experiments wait until a worker is seen. The command “fedarena serve” starts one with the dashboard, “fedarena worker” one more.");
+  setText(one("#no-worker-text"), "Experiments wait until a worker connects. The command “fedarena serve” starts one with the dashboard, “fedarena worker” another one.");
   renderRunning(lefts);
   renderQueue(plan);
   one("#sweeps-panel").hidden = !data.sweeps.length;
@@ -88,7 +88,7 @@ function render() {
   one("#finished-empty").hidden = data.finished.length > 0;
   offerComparison("#compare-finished", data.finished);
   fillRows(one("#finished tbody"), data.finished.map((item) => h("tr", { data: { key: item.id, id: item.id, state: item.state } }, h("td", {}, link(item)), h("td", {}, method(item)), h("td", {}, datasetText(item.spec.dataset)), h("td", { class: "num right" }, percentNumber(item.headline?.best_accuracy)), h("td", { class: "num right" }, duration(item.seconds)), h("td", { class: "num right muted", title: clock(item.finished_at) }, ago(item.finished_at)))));
-  fillRows(one("#workers tbody"), data.workers.length ? data.workers.map(workerRow) : [h("tr", { data: { key: "" } }, h("td", { colspan: 4, class: "muted" }, "None is known."))]);
+  fillRows(one("#workers tbody"), data.workers.length ? data.workers.map(workerRow) : [h("tr", { data: { key: "" } }, h("td", { colspan: 4, class: "muted" }, "No worker has connected yet."))]);
 }
 
 function sweepRow(sweep) {
@@ -107,6 +107,7 @@ const comparison = (list) => `/compare?ids=${list.map((item) => item.id).join(",
 function offerComparison(where, list) {
   const link_ = /** @type {HTMLAnchorElement} */ (one(where));
   link_.hidden = list.length < 2;
+  setText(link_, `Compare these ${integer(list.length)}`);
   link_.href = comparison(list);
 }
 

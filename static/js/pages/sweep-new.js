@@ -50,7 +50,7 @@ function showPlan(plan) {
   const reused = Object.entries(plan.reused).map(([state, count]) => `${integer(count)} ${state}`).join(", ");
   const notApplicable = plan.not_applicable.reduce((sum, item) => sum + item.experiments, 0);
   const facts = [
-    ["Cells", integer(plan.cells)],
+    ["Settings", integer(plan.cells)],
     ["Experiments", integer(plan.experiments)],
     ["To run", integer(plan.to_run)],
     reused ? ["There already", reused] : null,
@@ -64,13 +64,23 @@ function showPlan(plan) {
   setText(button, plan.ok ? queueText(plan) : "Queue the sweep");
 }
 
+/** Until a document is understood, what another one would run says nothing about it. @param {string} value */
+function showNoPlan(value) {
+  const facts = ["Cells", "Experiments", "To run", "Time", "Communication"];
+  fill(one("#dry-run"), facts.map((name) => h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value))));
+  showNotApplicable(null);
+  setText(button, "Queue the sweep");
+}
+
 async function check() {
   controller.abort();
   controller = new AbortController();
   good = null;
+  showNoPlan("…");
   const text = area.value;
   if (!text.trim()) {
-    showProblems([{ field: "", message: "The document is empty. Start from the example." }]);
+    showNoPlan("–");
+    showProblems([{ field: "", message: "The document is empty. Reset it to the example." }]);
     return verdict("bad", "1 problem");
   }
   verdict("busy", "Checking…");
@@ -88,15 +98,17 @@ async function check() {
     if (error.name === "AbortError") return undefined;
     const errors = error.errors ?? [{ field: "", message: error.message }];
     showProblems(errors);
-    setText(button, "Queue the sweep");
+    showNoPlan("–");
     return verdict("bad", plural(errors.length, "problem"));
   }
 }
 
 function checkSoon() {
   clearTimeout(timer);
+  controller.abort(); // what is still answered is about another document
   good = null;
   button.disabled = true;
+  showNoPlan("…");
   keepDraft(DRAFT, area.value);
   showLink();
   drawLines();

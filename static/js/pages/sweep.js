@@ -1,9 +1,10 @@
 // One sweep: how far it is, and its table, which fills while the experiments run.
 
 import { api } from "../api.js";
-import { ENDED, RETRIED, countOf, countsText, valueNode, valueText } from "../cells.js";
+import { ENDED, RETRIED, cellText, countOf, countsText, valueNode } from "../cells.js";
 import { fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
 import { live } from "../live.js";
+import { fieldHead } from "../series.js";
 import { notice, working } from "../shell.js";
 import { clock, duration, integer, percentNumber } from "../units.js";
 
@@ -24,10 +25,27 @@ function accuracy(spread) {
   return spread.std === null ? mean : `${mean} ± ${percentNumber(spread.std, 2)}`;
 }
 
-/** The highest mean as it is printed, so that equal texts are treated alike. */
-function top(name) {
-  const means = sweep.cells.filter((cell) => cell[name]).map((cell) => percentNumber(cell[name].mean, 2));
-  return means.length > 1 ? String(Math.max(...means.map(Number)).toFixed(2)) : null;
+/**
+ * The best of the cells under this cell's conditions, as it is printed so that equal texts are treated alike;
+ * null where nothing is ranked.
+ */
+function top(cell, name) {
+  if (!sweep.comparable || name !== cell.headline_rule) return null;
+  const rivals = sweep.cells.filter((other) => other[name] && other.conditions === cell.conditions);
+  return rivals.length > 1
+    ? Math.max(...rivals.map((other) => Number(percentNumber(other[name].mean, 2)))).toFixed(2)
+    : null;
+}
+
+/** The cell that leads, where all of them can be ranked. */
+function leader() {
+  const measured = sweep.cells.filter((cell) => cell[cell.headline_rule]);
+  if (!sweep.comparable) return { cell: null, why: "not comparable" };
+  if (new Set(sweep.cells.map((cell) => cell.conditions)).size > 1)
+    return { cell: null, why: "bold below: best under equal conditions" };
+  if (!measured.length) return { cell: null, why: "no experiment has finished yet" };
+  const level = (cell) => cell[cell.headline_rule].mean;
+  return { cell: measured.reduce((a, b) => (level(b) > level(a) ? b : a)), why: "" };
 }
 
 function experiments() {
@@ -38,43 +56,86 @@ function runTitle(run) {
   const done = Math.max(0, Math.min(run.rounds, run.next_round - 1));
   const best = run.best_accuracy === null ? "" : `, best ${percentNumber(run.best_accuracy)} %`;
   const rounds = run.state === "not_applicable" ? "" : `, round ${done} of ${run.rounds}${best}`;
-  return `Seed ${run.seed}: ${stateWord(run.state).toLowerCase()}${rounds}${run.reused ? ", was there already" : ""}${run.reason ? `. ${run.reason}` : ""}`;
+  const state = `${stateWord(run.state).toLowerCase()}${rounds}${run.reused ? ", reused" : ""}`;
+  return `Seed ${run.seed}: ${state}${run.reason ? `. ${run.reason}` : ""}`;
 }
 
 /** A dot for each seed: its state by shape and colour, its numbers in the title. */
 function seedDot(run) {
   return h(
     "a",
-    { class: "seed", href: `/experiments/${run.experiment}`, title: runTitle(run), "aria-label": runTitle(run), data: { state: run.state } },
-    h("span", { class: "chip", data: { state: run.state } }, h("span", { class: "chip-icon", "aria-hidden": "true" }), String(run.seed)),
+    {
+      class: "seed",
+      href: `/experiments/${run.experiment}`,
+      title: runTitle(run),
+      "aria-label": runTitle(run),
+      data: { state: run.state },
+    },
+    h(
+      "span",
+      { class: "chip", data: { state: run.state } },
+      h("span", { class: "chip-icon", "aria-hidden": "true" }),
+      String(run.seed),
+    ),
   );
 }
 
-function cellRow(cell, index, best, final) {
-  const rounds = cell.runs.reduce((sum, run) => sum + (ENDED.has(run.state) ? Math.max(0, run.next_round - 1) : run.rounds), 0);
+function cellRow(cell, index) {
+  const rounds = cell.runs.reduce(
+    (sum, run) => sum + (ENDED.has(run.state) ? Math.max(0, run.next_round - 1) : run.rounds),
+    0,
+  );
   const done = cell.runs.reduce((sum, run) => sum + Math.max(0, Math.min(run.rounds, run.next_round - 1)), 0);
   const bad = cell.runs.filter((run) => RETRIED.has(run.state));
   const reason = cell.runs.find((run) => run.state === "not_applicable")?.reason;
   const running = cell.runs.map((run) => run.best_accuracy).filter((value) => value !== null);
   const sofar = !cell.best && running.length ? `${percentNumber(Math.max(...running))} so far` : null;
-  const number = (name, bold) => {
+  const number = (name) => {
+    const bold = top(cell, name);
     const mean = cell[name] ? percentNumber(cell[name].mean, 2) : null;
-    const top = bold !== null && mean === bold;
-    const gap = bold === null || mean === null || top ? "" : (Number(mean) - Number(bold)).toFixed(2).replace("-", "−");
-    return h("td", { class: `num right gapped${top ? " best" : ""}` }, name === "best" && sofar ? h("span", { class: "muted" }, sofar) : accuracy(cell[name]), top ? null : h("small", { class: "gap", title: gap ? "Difference to the best" : null }, gap));
+    const best = bold !== null && mean === bold;
+    const gap =
+      bold === null || mean === null || best ? "" : (Number(mean) - Number(bold)).toFixed(2).replace("-", "−");
+    return h(
+      "td",
+      { class: `num right gapped${best ? " best" : ""}` },
+      name === "best" && sofar ? h("span", { class: "muted" }, sofar) : accuracy(cell[name]),
+      best ? null : h("small", { class: "gap", title: gap ? "Difference to the best" : null }, gap),
+    );
   };
   return h(
     "tr",
     {},
-    sweep.paths.map((path, column) => h(column ? "td" : "th", column ? {} : { scope: "row" }, valueNode(path, cell.values[path]))),
+    sweep.paths.map((path, column) =>
+      h(column ? "td" : "th", column ? {} : { scope: "row" }, valueNode(path, cell.values[path])),
+    ),
     h("td", {}, h("div", { class: "seeds" }, cell.runs.map(seedDot))),
-    reason ? h("td", { colspan: 2, class: "muted reason", title: reason }, `Not applicable: ${reason}`) : [number("best", best), number("final", final)],
+    reason
+      ? h("td", { colspan: 2, class: "muted reason", title: reason }, `Not applicable: ${reason}`)
+      : [number("best"), number("final")],
     h(
       "td",
       {},
-      rounds ? h("div", { class: "progress" }, h("progress", { max: rounds, value: done, "aria-label": `${done} of ${rounds} rounds` }), h("span", { class: "num" }, `${integer(done)} / ${integer(rounds)}`)) : null,
+      rounds
+        ? h(
+            "div",
+            { class: "progress" },
+            h("progress", { max: rounds, value: done, "aria-label": `${done} of ${rounds} rounds` }),
+            h("span", { class: "num" }, `${integer(done)} / ${integer(rounds)}`),
+          )
+        : null,
     ),
-    h("td", {}, bad.length ? h("button", { type: "button", class: "tool", title: bad.map(runTitle).join("\n"), on: { click: () => retry(index) } }, `Retry ${bad.length}`) : null),
+    h(
+      "td",
+      {},
+      bad.length
+        ? h(
+            "button",
+            { type: "button", class: "tool", title: bad.map(runTitle).join("\n"), on: { click: () => retry(index) } },
+            `Retry ${bad.length}`,
+          )
+        : null,
+    ),
   );
 }
 
@@ -86,13 +147,27 @@ function render() {
   const bar = /** @type {HTMLProgressElement} */ (one("#progress"));
   bar.max = Math.max(1, sweep.rounds_total);
   bar.value = sweep.rounds_done;
-  figure("rounds", `${integer(sweep.rounds_done)} / ${integer(sweep.rounds_total)}`, sweep.reused ? `${integer(sweep.reused)} experiments were there already` : "");
-  const measured = sweep.cells.filter((cell) => cell.best);
-  const winner = measured.length ? measured.reduce((a, b) => (b.best.mean > a.best.mean ? b : a)) : null;
-  figure("best", winner ? `${accuracy(winner.best)} %` : "–", winner ? sweep.paths.map((path) => `${/^algorithm(\.name)?$/.test(path) ? "" : `${path.split(".").pop()} `}${valueText(winner.values[path])}`).join(", ") : "no experiment has finished yet");
+  figure(
+    "rounds",
+    `${integer(sweep.rounds_done)} / ${integer(sweep.rounds_total)}`,
+    sweep.reused ? `${integer(sweep.reused)} ${sweep.reused === 1 ? "experiment" : "experiments"} reused` : "",
+  );
+  const { cell: winner, why } = leader();
+  figure(
+    "best",
+    winner ? `${accuracy(winner[winner.headline_rule])} %` : "–",
+    winner ? `${cellText(sweep.paths, winner.values)}${winner.headline_rule === "final" ? ", final round" : ""}` : why,
+  );
   timeLeft();
   const bad = countOf(counts, RETRIED);
-  figure("trouble", integer(bad), ["failed", "diverged", "cancelled"].filter((state) => counts[state]).map((state) => `${counts[state]} ${state}`).join(", ") || "nothing");
+  figure(
+    "trouble",
+    integer(bad),
+    ["failed", "diverged", "cancelled"]
+      .filter((state) => counts[state])
+      .map((state) => `${counts[state]} ${state}`)
+      .join(", ") || "nothing",
+  );
   one("#retry").hidden = bad === 0;
   setText(one("#retry"), `Retry ${bad} ${bad === 1 ? "experiment" : "experiments"}`);
   const open = sweep.experiments - ended;
@@ -102,13 +177,12 @@ function render() {
   setText(one("#pause"), paused ? `Resume ${paused}` : "Pause");
   setText(one("#cancel"), `Cancel ${open} ${open === 1 ? "experiment" : "experiments"}`);
   compareLink();
-  const [best, final] = [top("best"), top("final")];
   fill(
     one("#cells thead"),
     h(
       "tr",
       {},
-      sweep.paths.length ? sweep.paths.map((path) => h("th", { scope: "col" }, path)) : null,
+      sweep.paths.length ? sweep.paths.map((path) => h("th", { scope: "col", title: path }, fieldHead(path))) : null,
       h("th", { scope: "col" }, "Seeds"),
       h("th", { scope: "col", class: "right gapped" }, "Best (%)"),
       h("th", { scope: "col", class: "right gapped" }, "Final (%)"),
@@ -116,22 +190,27 @@ function render() {
       h("th", { scope: "col" }, h("span", { class: "sr" }, "Retry")),
     ),
   );
-  fill(one("#cells tbody"), sweep.cells.map((cell, index) => cellRow(cell, index, best, final)));
+  fill(
+    one("#cells tbody"),
+    sweep.cells.map((cell, index) => cellRow(cell, index)),
+  );
   deliveries();
 }
 
 function timeLeft() {
   const { seconds, unknown, slots } = sweep.time_left;
   if (sweep.experiments === countOf(sweep.counts, ENDED)) return figure("left", "done");
-  const missing = unknown ? `without ${integer(unknown)} that nothing is known of` : "";
-  if (!slots) return figure("left", "–", "no worker is there");
+  const missing = unknown ? `excludes ${integer(unknown)} ${unknown === 1 ? "run" : "runs"} without an estimate` : "";
+  if (!slots) return figure("left", "–", "no worker connected");
   if (seconds === null) return figure("left", "–", "no measurement yet");
   return figure("left", `about ${duration(seconds)}`, missing || `${integer(slots)} at once`);
 }
 
 function compareLink() {
   const link = /** @type {HTMLAnchorElement} */ (one("#compare"));
-  const ids = sweep.cells.flatMap((cell) => cell.runs.filter((run) => run.next_round > 0).map((run) => run.experiment)).slice(0, MOST_COMPARED);
+  const ids = sweep.cells
+    .flatMap((cell) => cell.runs.filter((run) => run.next_round > 0).map((run) => run.experiment))
+    .slice(0, MOST_COMPARED);
   if (ids.length) {
     const lines = sweep.cells.some((cell) => Object.values(cell.values).some((value) => typeof value === "number"));
     link.href = `/compare?ids=${ids.join(",")}${lines ? "&open=sweep" : ""}`;
@@ -150,11 +229,12 @@ function deliveries() {
   const text = (row) => {
     if (row.delivered_at) return `arrived ${clock(row.delivered_at)}`;
     const tries = `${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}`;
-    if (row.next_try) return row.attempts ? `${tries}, the next ${clock(row.next_try)}: ${row.error}` : "about to be sent";
+    if (row.next_try)
+      return row.attempts ? `${tries}, the next ${clock(row.next_try)}: ${row.error}` : "about to be sent";
     return `given up after ${tries}: ${row.error}`;
   };
   const rows = sweep.deliveries.map((row) => h("li", {}, h("code", {}, row.event), " ", text(row)));
-  fill(one("#deliveries"), rows.length ? rows : h("li", { class: "muted" }, "Nothing to tell yet."));
+  fill(one("#deliveries"), rows.length ? rows : h("li", { class: "muted" }, "No messages yet."));
 }
 
 let timer = 0;
@@ -191,7 +271,7 @@ async function pauseOrResume() {
   const resume = (sweep.counts.paused ?? 0) > 0;
   try {
     show(await working(resume ? api.resumeSweep(sweep.id) : api.pauseSweep(sweep.id)));
-    notice(resume ? "Back in the queue." : "Paused; what runs ends its present round first.");
+    notice(resume ? "Back in the queue." : "Paused; running experiments finish their current round first.");
   } catch (error) {
     notice(`Nothing was changed: ${error.message}`, "error");
   }
@@ -200,7 +280,7 @@ async function pauseOrResume() {
 async function cancel() {
   try {
     show(await working(api.cancelSweep(sweep.id)));
-    notice("Cancelled. Stored rounds stay; Retry runs the cancelled ones anew.");
+    notice("Cancelled. Stored rounds stay; Retry runs the cancelled ones again.");
   } catch (error) {
     notice(`Not cancelled: ${error.message}`, "error");
   }

@@ -1,7 +1,7 @@
 // The list of sweeps with their progress, current without a reload.
 
 import { api } from "../api.js";
-import { ENDED, countOf, countsText, sweepTitle } from "../cells.js";
+import { ENDED, countOf, countsText, sweepTitle, sweptText } from "../cells.js";
 import { fill, h, one, pageData, setText, stateChip } from "../dom.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
@@ -19,7 +19,10 @@ function row(sweep) {
     "tr",
     {
       data: { state: sweep.state, id: sweep.id },
-      on: { click: (event) => !event.target.closest("a") && !String(getSelection()) && location.assign(`/sweeps/${sweep.id}`) },
+      on: {
+        click: (event) =>
+          !event.target.closest("a") && !String(getSelection()) && location.assign(`/sweeps/${sweep.id}`),
+      },
     },
     h(
       "td",
@@ -28,15 +31,27 @@ function row(sweep) {
       sweep.tags.map((tag) => h("span", { class: "tag" }, tag)),
     ),
     h("td", {}, stateChip(sweep.state)),
-    h("td", { class: "muted swept", title: sweep.paths.join(", ") }, `${sweep.paths.join(", ") || "–"} · ${sweep.seeds.length} ${sweep.seeds.length === 1 ? "seed" : "seeds"}`),
-    h("td", { class: "num right", title: `${countsText(sweep.counts)}${sweep.reused ? `; ${sweep.reused} were there already` : ""}` }, `${integer(ended)} / ${integer(sweep.experiments)}`),
+    h(
+      "td",
+      { class: "muted swept", title: sweep.paths.join(", ") },
+      `${sweptText(sweep) || "–"} · ${sweep.seeds.length} ${sweep.seeds.length === 1 ? "seed" : "seeds"}`,
+    ),
+    h(
+      "td",
+      { class: "num right", title: `${countsText(sweep.counts)}${sweep.reused ? `; ${sweep.reused} reused` : ""}` },
+      `${integer(ended)} / ${integer(sweep.experiments)}`,
+    ),
     h(
       "td",
       {},
       h(
         "div",
         { class: "progress" },
-        h("progress", { max: Math.max(1, sweep.rounds_total), value: sweep.rounds_done, "aria-label": `${sweep.rounds_done} of ${sweep.rounds_total} rounds` }),
+        h("progress", {
+          max: Math.max(1, sweep.rounds_total),
+          value: sweep.rounds_done,
+          "aria-label": `${sweep.rounds_done} of ${sweep.rounds_total} rounds`,
+        }),
         h("span", { class: "num" }, `${integer(sweep.rounds_done)} / ${integer(sweep.rounds_total)}`),
       ),
     ),
@@ -52,7 +67,10 @@ function render() {
   one("#empty").hidden = items.length > 0;
   one("#new-sweep").hidden = items.length === 0; // the empty page has its own button
   one("#more").hidden = next === null;
-  setText(one("#count"), `${integer(items.length)}${next === null ? "" : " newest"} ${items.length === 1 ? "sweep" : "sweeps"}`);
+  setText(
+    one("#count"),
+    `${integer(items.length)}${next === null ? "" : " newest"} ${items.length === 1 ? "sweep" : "sweeps"}`,
+  );
 }
 
 let timer = 0;

@@ -14,7 +14,7 @@ function memory(free, total) {
 function render() {
   const there = data.workers.filter((worker) => !worker.silent);
   const slots = there.reduce((sum, worker) => sum + worker.slots, 0);
-  setText(one("#count"), `${integer(there.length)} seen lately, ${integer(slots)} ${slots === 1 ? "experiment" : "experiments"} at once`);
+  setText(one("#count"), `${integer(there.length)} connected, ${integer(slots)} ${slots === 1 ? "experiment" : "experiments"} at once`);
   one("#workers").hidden = !data.workers.length;
   one("#empty").hidden = data.workers.length > 0;
   fillRows(

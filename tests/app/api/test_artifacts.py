@@ -127,6 +127,34 @@ def test_a_file_that_is_gone_from_the_storage_is_not_found(
     assert client.get(f"/api/artifacts/{artifact}/file").status_code == 404
 
 
+def test_a_file_is_sent_in_pieces(
+    client: httpx.Client,
+    store: Database,
+    served: tuple[str, Settings],
+    finished: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    artifact = ask(client, finished).json()["id"]
+    make_ready(store, served[1], artifact)
+    monkeypatch.setattr(Storage, "read", lambda *_: pytest.fail("the whole file was read at once"))
+    monkeypatch.setattr("app.storage.BLOCK_BYTES", 3)
+    answer = client.get(f"/api/artifacts/{artifact}/file", headers={"Accept-Encoding": "identity"})
+    assert answer.content == CONTENT
+    assert answer.headers["content-length"] == str(len(CONTENT))
+
+
+def test_the_artifacts_of_a_deleted_experiment_are_not_found_until_it_is_undeleted(
+    client: httpx.Client, store: Database, served: tuple[str, Settings], finished: str
+) -> None:
+    artifact = ask(client, finished).json()["id"]
+    make_ready(store, served[1], artifact)
+    addresses = [f"/api/artifacts/{artifact}", f"/api/artifacts/{artifact}/file"]
+    assert client.delete(f"/api/experiments/{finished}").status_code == 200
+    assert [client.get(address).status_code for address in addresses] == [404, 404]
+    assert client.post(f"/api/experiments/{finished}/undelete").status_code == 200
+    assert [client.get(address).status_code for address in addresses] == [200, 200]
+
+
 def test_pretrained_weights_are_looked_up_before_queueing(client: httpx.Client, served: tuple[str, Settings]) -> None:
     run = Run(ExperimentSpec.parse(SPEC))
     list(run.rounds())

@@ -3,9 +3,11 @@
 import httpx
 import pytest
 
-from app.store import rounds, timings
+from app.store import rounds
 from app.store.database import Database
-from engine.spec import ExperimentSpec
+from app.store.pace import HANDOVER
+from app.store.sweep_views import time_left
+from app.store.tables import Experiment, Round
 from tests.services import SPEC, claim, record, spec_with, submit
 
 
@@ -13,7 +15,8 @@ def test_an_estimate_names_bytes_flops_and_a_guess_of_the_time(client: httpx.Cli
     found = client.post("/api/estimate", json=SPEC).json()["estimate"]
     assert found["round"]["bytes_up"] == found["round"]["bytes_down"] > 0
     assert found["total"]["client_flops"] == 3 * found["round"]["client_flops"]
-    assert found["seconds"] == pytest.approx(3 * found["seconds_per_round"])
+    assert found["seconds"] == pytest.approx(3 * found["seconds_per_round"] + found["seconds_once"])
+    assert found["basis"] == "guess"
 
 
 def test_an_estimate_of_a_bad_spec_names_the_field(client: httpx.Client) -> None:
@@ -22,22 +25,37 @@ def test_an_estimate_of_a_bad_spec_names_the_field(client: httpx.Client) -> None
     assert [error["field"] for error in answer.json()["errors"]] == ["clients"]
 
 
-def test_rounds_of_an_equal_spec_beat_the_rate_of_others_and_a_guess(sqlite_database: Database) -> None:
-    spec = ExperimentSpec.parse(SPEC).canonical()
-    other = {**spec, "clients": 20}
-    with sqlite_database.read() as session:
-        assert timings.seconds_per_round(session, spec, 10**9).basis == "guess"
-    submit(sqlite_database)
-    held = claim(sqlite_database)
+def test_form_sweep_overview_and_time_left_tell_the_same_seconds(client: httpx.Client, store: Database) -> None:
+    spec = spec_with(clients=3, rounds=5)
+    submit(store, clients=3, rounds=5)
+    held = claim(store)
     assert held is not None
-    for number in range(4):
-        with sqlite_database.write() as session:
-            rounds.commit_round(session, held, record(number, seconds=0.5 if number else 0.0), 60)
-    with sqlite_database.read() as session:
-        measured = timings.seconds_per_round(session, {**spec, "seed": 99, "rounds": 500}, 10**9)
-        rate = timings.seconds_per_round(session, other, 4000)
-    assert (measured.basis, measured.seconds) == ("measured", 0.5)
-    assert (rate.basis, rate.seconds) == ("rate", pytest.approx(4000 / (4000 / 1.5)))
+    for number in range(6):
+        with store.write() as session:
+            rounds.commit_round(session, held, record(number, seconds=10.0 if number else 30.0), 60)
+    with store.write() as session:
+        opening = session.get_one(Round, (held.experiment, 0))
+        session.get_one(Experiment, held.experiment).started_at = opening.stored_at - 30 - 4
+    waiting = submit(store, clients=3, rounds=7, seed=8)
+    once = 30 + 4 + HANDOVER
+
+    estimate = client.post("/api/estimate", json={**spec, "rounds": 7}).json()["estimate"]
+    assert (estimate["basis"], estimate["seconds_per_round"]) == ("measured", 10)
+    assert estimate["seconds_once"] == pytest.approx(once)
+    assert estimate["seconds"] == pytest.approx(7 * 10 + once)
+
+    body = {
+        "base": {key: value for key, value in spec.items() if key not in {"name", "seed"}},
+        "grid": {"rounds": [7]},
+        "seeds": [9],
+    }
+    assert client.post("/api/sweeps/check", json=body).json()["cost"]["seconds"] == pytest.approx(7 * 10 + once)
+
+    data = client.get("/overview.json").json()
+    assert (data["expected"][waiting], data["once"][waiting]) == (10, pytest.approx(once))
+    with store.read() as session:
+        left = time_left(session, [session.get_one(Experiment, waiting)], 1)
+    assert left.seconds == pytest.approx(7 * 10 + once)
 
 
 def test_name_tags_and_notes_can_be_changed_and_nothing_else(client: httpx.Client) -> None:

@@ -1,8 +1,11 @@
 """The live stream: nothing is lost and nothing comes twice."""
 
+import asyncio
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from app import events as events_module
 from app.client import FedArena, LiveEvent, _parse
 from app.config import Settings
+from app.events import Event, Events
 from app.store import rounds, sequence
 from app.store.database import Database
 from app.store.experiments import Claim
@@ -201,3 +205,42 @@ def test_the_python_client_follows_an_experiment_to_its_end(
     assert [event.data["round"] for event in seen if event.kind == "round"] == [0, 1, 2, 3]
     assert seen[-1].data["state"] == "finished"
     assert {event.kind for event in seen} == {"round", "state"}
+
+
+def test_after_an_error_of_their_reader_old_streams_end_and_lose_nothing(store: Database, running: Claim) -> None:
+    """Else they would stay open, silent, while the reader goes on for new ones behind what they missed."""
+    broken = [True]
+
+    class BreaksOnce(Events):
+        def _read(self, *arguments: Any) -> list[Event]:
+            if broken[0]:
+                broken[0] = False
+                raise ZeroDivisionError("a bug")
+            return super()._read(*arguments)
+
+    async def rounds_of(stream: AsyncIterator[bytes], count: int) -> list[int]:
+        """Until it ends, or so many came."""
+        seen: list[int] = []
+        async for part in stream:
+            if part.startswith(b"id:") and b"event: round" in part:
+                seen.append(json.loads(part.partition(b"data: ")[2])["round"])
+            if len(seen) == count:
+                break
+        return seen
+
+    async def scenario() -> list[int]:
+        hub, start = BreaksOnce(store), position(store)
+        old = hub.subscribe([running.experiment], start)
+        assert await anext(old) == events_module.RETRY
+        write(store, running, 0)
+        while broken[0]:
+            await asyncio.sleep(0.01)
+        young = hub.subscribe([running.experiment], None)
+        assert await anext(young) == events_module.RETRY
+        write(store, running, 1)
+        seen = await asyncio.wait_for(rounds_of(old, 1), 60)
+        again = await asyncio.wait_for(rounds_of(hub.subscribe([running.experiment], start), 2), 60)
+        hub.close()
+        return [*seen, *again]
+
+    assert asyncio.run(scenario()) == [0, 1], "the old stream ends, and whoever comes back gets both rounds"

@@ -1,23 +1,30 @@
 """The REST interface, through a real server."""
 
+import html
+import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import Engine, event
 
 from app.store import database as database_module
 from app.store import experiments, rounds
 from app.store.database import Database
 from app.store.experiments import Claim
+from app.store.states import State
+from app.store.table_files import csv_lines
 from engine.spec import ExperimentSpec
 from tests.services import SPEC, record, spec_with
 
 KEYS = {
     "id", "name", "tags", "notes", "state", "spec", "fingerprint", "partition_fingerprint", "environment",
-    "bit_identical", "rounds", "next_round", "headline", "error", "created_at", "started_at", "finished_at", "seconds",
-    "owner", "attempts", "priority", "position", "start_after", "window", "pause", "hold", "stop", "stopped_by",
-    "sweep", "cell", "retry_of", "has_checkpoint", "deleted_at", "seq", "totals",
+    "bit_identical", "rounds", "next_round", "headline", "headline_rule", "conditions", "error", "created_at",
+    "started_at", "finished_at", "seconds", "owner", "attempts", "priority", "position", "start_after", "window",
+    "pause", "hold", "stop", "stopped_by", "sweep", "cell", "retry_of", "has_checkpoint", "deleted_at", "seq",
+    "totals",
 }  # fmt: skip
 
 
@@ -172,6 +179,23 @@ def test_columns_of_several_experiments(client: httpx.Client, store: Database) -
     assert found[second]["accuracy"] == [None, 0.75]
 
 
+def test_columns_are_read_with_as_many_queries_for_many_experiments_as_for_one(client: httpx.Client) -> None:
+    keys = [submitted(client) for _ in range(10)]
+    asked: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "IN (" in statement:  # the reconciler looks too, but for no id
+            asked.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        assert client.get("/api/rounds", params={"experiments": ",".join(keys)}).status_code == 200
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert len([statement for statement in asked if "FROM experiment" in statement]) == 1
+    assert len([statement for statement in asked if "FROM round" in statement]) == 1
+
+
 @pytest.mark.parametrize(("fields", "status"), [("accuracy,nonsense", 422), ("accuracy", 200)])
 def test_an_unknown_column_is_refused(client: httpx.Client, store: Database, fields: str, status: int) -> None:
     key = with_rounds(client, store, None)
@@ -186,7 +210,17 @@ def test_rounds_as_csv(client: httpx.Client, store: Database) -> None:
     assert "attachment" in answer.headers["content-disposition"]
     assert header.startswith("round,accuracy,loss,scalars_up")
     assert opening.startswith("0,,1.5,10,")
-    assert first.endswith(",0 1,0=0.4 1=0.6")
+    assert first.endswith(",0 1,0=0.4 1=0.6,")
+
+
+def test_the_csv_says_who_was_left_out_and_why() -> None:
+    notes = [
+        {"client": 3, "part": "local work", "reason": "its training loss became nan"},
+        {"client": None, "part": "new state", "reason": "its numbers were not finite"},
+    ]
+    *_, line = "".join(csv_lines([{**record(1, 0.5).model_dump(), "dropped": notes}])).splitlines()
+    told = "3 local work: its training loss became nan; server new state: its numbers were not finite"
+    assert line.endswith(f"0 1,0=0.4 1=0.6,{told}")
 
 
 def test_a_cancel_is_answered_with_the_new_state_and_a_second_one_with_a_conflict(client: httpx.Client) -> None:
@@ -283,3 +317,84 @@ def test_a_locked_store_is_answered_with_503_and_never_500(
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "5"
         assert impatient.get("/api/experiments").status_code == 200
+
+
+OTHER_VERSIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "dropped field": lambda spec: spec | {"training": {**spec["training"], "warmup": 3}},
+    "missing part": lambda spec: {key: value for key, value in spec.items() if key != "models"},
+    "unknown field": lambda spec: spec | {"privacy": {"epsilon": 1.0}},
+    "unknown method": lambda spec: spec | {"algorithm": {"name": "fednew", "mu": 1.0}},
+    "unknown value": lambda spec: spec | {"topology": "ring"},
+}
+WORDS = {
+    "dropped field": "training.warmup: training has no field 'warmup'",
+    "missing part": "models: is required but was not given",
+    "unknown field": "privacy: the spec has no field 'privacy'",
+    "unknown method": "algorithm.name: unknown algorithm 'fednew'",
+    "unknown value": "topology: must be 'server'",
+}
+
+
+@pytest.mark.parametrize("how", OTHER_VERSIONS)
+def test_a_spec_of_another_version_can_be_read_and_labelled_and_deleted_but_not_run_again(
+    client: httpx.Client, store: Database, how: str
+) -> None:
+    key = with_rounds(client, store, None, 0.25)
+    client.post(f"/api/experiments/{key}/cancel")
+    with store.write() as session:
+        row = experiments.get(session, key)
+        assert row is not None
+        row.state, row.cancel = State.FAILED, False
+        row.spec = stored = OTHER_VERSIONS[how](row.spec)
+    page = client.get(f"/experiments/{key}", headers={"accept": "text/html"})
+    assert page.status_code == 200
+    shown = html.unescape(page.text)
+    assert WORDS[how] in shown
+    assert json.dumps(stored, separators=(",", ":"), ensure_ascii=False) in shown
+    for path in (
+        f"/api/experiments/{key}/rounds",
+        f"/api/experiments/{key}/rounds.csv",
+        f"/api/compare/curves?ids={key}",
+        f"/api/compare/significance?ids={key}",
+        f"/compare?ids={key}",
+        "/api/experiments",
+        "/experiments",
+    ):
+        assert client.get(path).status_code == 200, path
+    patched = client.patch(f"/api/experiments/{key}", json={"name": "seen"})
+    assert (patched.status_code, patched.json()["name"]) == (200, "seen")
+    assert client.patch(f"/api/experiments/{key}", json={"name": 5}).status_code == 422
+    for path, body in (("retry", None), ("artifacts", {"kind": "features"})):
+        if body:
+            with store.write() as session:
+                row = experiments.get(session, key)
+                assert row is not None
+                row.state = State.FINISHED
+        refused = client.post(f"/api/experiments/{key}/{path}", json=body)
+        [error] = refused.json()["errors"]
+        assert (refused.status_code, error["field"]) == (409, "spec")
+        assert "this version does not understand the spec" in error["message"]
+        assert WORDS[how] in error["message"]
+    assert client.delete(f"/api/experiments/{key}").status_code == 200
+    assert client.post(f"/api/experiments/{key}/undelete").status_code == 200
+    with store.read() as session:
+        row = experiments.get(session, key)
+        assert row is not None
+        assert row.spec == stored | {"name": "seen"}
+
+
+def test_a_sweep_is_not_tried_again_with_a_spec_of_another_version(client: httpx.Client, store: Database) -> None:
+    base = {field: value for field, value in SPEC.items() if field not in {"name", "seed"}}
+    answer = client.post("/api/sweeps", json={"base": base, "grid": {"training.lr": [0.1, 0.2]}, "reuse": False})
+    assert answer.status_code == 201, answer.text
+    sweep = answer.json()["id"]
+    client.post(f"/api/sweeps/{sweep}/cancel")
+    key = answer.json()["cells"][0]["runs"][0]["experiment"]
+    with store.write() as session:
+        row = experiments.get(session, key)
+        assert row is not None
+        row.spec = {**row.spec, "topology": "ring"}
+    refused = client.post(f"/api/sweeps/{sweep}/retry")
+    assert refused.status_code == 409
+    assert f"the spec of experiment {key}: topology: must be" in refused.json()["errors"][0]["message"]
+    assert client.get(f"/api/sweeps/{sweep}").json()["counts"] == {"cancelled": 2}, "none or all"

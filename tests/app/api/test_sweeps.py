@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from typing import Any
 
 import httpx
@@ -11,10 +12,14 @@ import yaml
 
 from app.api import sweeps
 from app.store.database import Database
+from app.store.pace import HANDOVER
 from tests.app.store.test_sweeps import run_all
-from tests.services import SPEC
+from tests.browser.filled import put
+from tests.services import SPEC, record
 
 BASE = {key: value for key, value in SPEC.items() if key not in {"name", "seed"}}
+ONCE = 0.25 + HANDOVER
+"""Seconds of an opening and a start, as `run_all` makes them up."""
 
 
 def document(name: str, **fields: Any) -> dict[str, Any]:
@@ -74,9 +79,9 @@ def test_a_dry_run_shows_what_exists_and_what_the_rest_costs(client: httpx.Clien
     run_all(store)
     found = client.post("/api/sweeps/check", json=document("known", grid={"rounds": [1, 20]})).json()
     assert (found["reused"], found["to_run"]) == ({"finished": 2}, 2)
-    assert found["cost"]["seconds"] == 2 * 20 * 0.25
-    assert found["cost"]["bytes"] == 2 * 20 * 240
-    assert (found["cost"]["text"], found["cost"]["days"]) == ("about 10 s", None)
+    assert found["cost"]["seconds"] == pytest.approx(2 * (20 * 0.25 + ONCE))
+    assert found["cost"]["bytes"] == 2 * (20 + 1) * 120
+    assert (found["cost"]["text"], found["cost"]["days"]) == ("about 11 s", None)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +99,8 @@ def test_a_dry_run_tells_on_how_many_days_the_window_must_open(
     run_all(store)
     body = document(name, grid={"rounds": [1, 600]}, window=window)
     cost = client.post("/api/sweeps/check", json=body).json()["cost"]
-    assert (cost["seconds"], cost["days"], cost["text"]) == (2 * 600 * 0.25, days, text)
+    assert (cost["days"], cost["text"]) == (days, text)
+    assert cost["seconds"] == pytest.approx(2 * (600 * 0.25 + ONCE))
 
 
 def test_a_dry_run_rehearses_what_was_never_measured_when_it_is_asked_to(client: httpx.Client) -> None:
@@ -214,12 +220,66 @@ def test_the_table_is_ready_for_a_paper(client: httpx.Client, store: Database) -
         "1.0",
     )
     markdown = client.get(f"/api/sweeps/{key}/table.md").text.splitlines()
-    assert markdown[0] == "| algorithm | seeds | best (%) | final (%) | rounds to 50% | MB to 50% | TFLOP to 50% |"
-    assert markdown[3].startswith("| fedprox (mu 0.5) | 2 | **51.50 ± 0.71** |")
+    costs = "Rounds to 50 % | MB to 50 % | TFLOP to 50 % | MB spent to 50 % | TFLOP spent to 50 %"
+    assert markdown[0] == f"| Method | Seeds | Best (%) | Final (%) | {costs} |"
+    assert markdown[3].startswith("| FedProx (mu 0.5) | 2 | **51.50 ± 0.71** |")
     latex = client.get(f"/api/sweeps/{key}/table.tex").text
     assert "\\toprule" in latex
-    assert "  fedavg & 2 & \\textbf{51.50 $\\pm$ 0.71}" in latex
-    assert "rounds to 50\\%" in latex
+    assert "  FedAvg & 2 & \\textbf{51.50 $\\pm$ 0.71}" in latex
+    assert "Rounds to 50 \\%" in latex
+
+
+def levels(store: Database, base: dict[str, Any], name: str, *accuracies: float, **changes: Any) -> None:
+    """A finished experiment that a sweep with this base reuses, by the accuracy of its rounds."""
+    history = [record(0, None), *(record(n + 1, accuracy) for n, accuracy in enumerate(accuracies))]
+    put(store, history, **{**base, "algorithm": {"name": name}, "seed": 1, **changes})
+
+
+def bold(client: httpx.Client, body: dict[str, Any]) -> list[list[str]]:
+    """The bold cells of each row of the sweep's table, the same in Markdown and LaTeX."""
+    key = posted(client, {**body, "seeds": [1]})["id"]
+    view = client.get(f"/api/sweeps/{key}").json()
+    assert view["counts"] == {"finished": view["experiments"]}
+    markdown = client.get(f"/api/sweeps/{key}/table.md").text.splitlines()[2:]
+    latex = [line for line in client.get(f"/api/sweeps/{key}/table.tex").text.splitlines() if "&" in line][1:]
+    found = [re.findall(r"\*\*(.*?)\*\*", line) for line in markdown]
+    assert found == [re.findall(r"\\textbf\{(.*?)\}", line) for line in latex]
+    return found
+
+
+def test_the_table_marks_the_best_under_equal_conditions(client: httpx.Client, store: Database) -> None:
+    base = {**document("conditions")["base"], "rounds": 2}
+    for share, one, other in ((1.0, 0.9, 0.8), (0.5, 0.6, 0.7)):
+        levels(store, base, "fedavg", 0.5, one, participation=share)
+        levels(store, base, "fedprox", other, 0.5, participation=share)
+    grid = {"algorithm.name": ["fedavg", "fedprox"], "participation": [1.0, 0.5]}
+    assert bold(client, {"base": base, "grid": grid}) == [["90.00"], [], [], ["70.00"]]
+
+
+def test_under_protocol_c_the_table_marks_the_best_final_round(client: httpx.Client, store: Database) -> None:
+    base = {**document("final")["base"], "rounds": 2, "evaluation": {"protocol": "C"}}
+    levels(store, base, "fedavg", 0.9, 0.5)
+    levels(store, base, "fedprox", 0.7, 0.6)
+    assert bold(client, {"base": base, "grid": {"algorithm.name": ["fedavg", "fedprox"]}}) == [[], ["60.00"]]
+
+
+@pytest.mark.parametrize(
+    "zipped",
+    [
+        {"algorithm.name": ["fedavg", "fedprox", "fedavg"], "participation": [1.0, 1.0, 0.5]},
+        {"algorithm.name": ["fedavg", "fedprox"], "evaluation.protocol": ["A", "C"]},
+    ],
+)
+def test_a_table_of_what_cannot_be_compared_marks_nothing(
+    client: httpx.Client, store: Database, zipped: dict[str, list[Any]]
+) -> None:
+    base = {**document("unfair")["base"], "rounds": 2}
+    for place, name in enumerate(zipped["algorithm.name"]):
+        protocol = zipped.get("evaluation.protocol", ["A"] * 3)[place]
+        share = zipped.get("participation", [1.0] * 3)[place]
+        levels(store, base, name, 0.5, 0.6, participation=share, evaluation={"protocol": protocol})
+    found = bold(client, {"base": base, "zip": zipped})
+    assert found == [[]] * len(zipped["algorithm.name"])
 
 
 def test_cancel_retry_and_delete(client: httpx.Client, store: Database) -> None:

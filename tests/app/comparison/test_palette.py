@@ -102,5 +102,9 @@ def test_a_variant_of_a_method_keeps_its_colour_and_changes_its_dash() -> None:
     assert plain.dash != variant.dash
 
 
+def test_more_variants_than_dashes_still_differ_in_their_dash() -> None:
+    assert len({method_style("fedrep", variant).dash for variant in range(20)}) == 20
+
+
 def test_a_method_from_elsewhere_is_shown_by_its_id() -> None:
     assert method_title("my-own") == "my-own"

@@ -1,15 +1,18 @@
 """Artifacts in the store: wanted once, claimed with a lease, fenced, given up after too many deaths."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlmodel import Session
 
-from app.store import artifacts, experiments
+from app.store import artifacts, experiments, labels, steering
 from app.store.artifacts import MAX_ATTEMPTS, ArtifactState, StoredFile
 from app.store.database import Database
 from app.store.states import State
 from tests.services import claim as claim_experiment
-from tests.services import look, submit
+from tests.services import look, meanwhile, submit
 
 FILE = StoredFile("features", "application/json", "artifacts/x/a.json", "0" * 64, 12)
 BESIDE = StoredFile("feature-vectors", "application/octet-stream", "artifacts/x/a.npz", "1" * 64, 34)
@@ -114,3 +117,100 @@ def test_every_step_is_a_change_of_the_experiment(database: Database, experiment
     numbers.append(look(database, experiment).state_seq)
     assert numbers == sorted(set(numbers))
     assert look(database, experiment).state is State.FINISHED
+
+
+def wanted(database: Database, key: str) -> None:
+    want(database, key)
+
+
+def claimed(database: Database, key: str) -> Any:
+    want(database, key)
+    return take(database)
+
+
+def left_behind(database: Database, key: str) -> None:
+    want(database, key)
+    for _ in range(MAX_ATTEMPTS):
+        assert take(database, lease_seconds=-1) is not None
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("before", "step"),
+    [
+        (wanted, lambda session, _: artifacts.claim(session, "worker-2", 60)),
+        (claimed, lambda session, held: artifacts.finish(session, held, [FILE, BESIDE])),
+        (claimed, lambda session, held: artifacts.fail(session, held, "no")),
+        (claimed, lambda session, held: artifacts.release(session, held)),
+        (left_behind, lambda session, _: artifacts.fail_hopeless(session)),
+    ],
+    ids=["claim", "finish", "fail", "release", "fail_hopeless"],
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda session, key: labels.relabel(session, key, {"name": "new"}),
+        lambda session, key: steering.mark_deleted(session, key),
+    ],
+    ids=["relabel", "delete"],
+)
+def test_an_artifact_and_its_experiment_can_change_at_once(
+    postgres: Database,
+    before: Callable[[Database, str], Any],
+    step: Callable[[Session, Any], Any],
+    change: Callable[[Session, str], Any],
+) -> None:
+    key = finished(postgres)
+    held = before(postgres, key)
+    with ThreadPoolExecutor(1) as pool:
+        with postgres.write() as session:
+            assert experiments.locked(session, key) is not None
+            asked = meanwhile(pool, postgres, lambda session: step(session, held))
+            assert change(session, key) is not None
+        asked.result()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("before", [0, MAX_ATTEMPTS])
+def test_two_equal_wishes_at_once_are_one_artifact(postgres: Database, before: int) -> None:
+    key = finished(postgres)
+    if before:
+        left_behind(postgres, key)
+        with postgres.write() as session:
+            artifacts.fail_hopeless(session)
+    with ThreadPoolExecutor(1) as pool:
+        with postgres.write() as session:
+            first, new = artifacts.want(session, key, "features", {})
+            asked = meanwhile(pool, postgres, lambda session: artifacts.want(session, key, "features", {}))
+        again, new_again = asked.result()
+    assert (again.id, new, new_again) == (first.id, True, False)
+    with postgres.read() as session:
+        assert [row.state for row in artifacts.of_experiment(session, key)] == ["wanted"]
+
+
+@pytest.mark.postgres
+def test_two_artifacts_of_one_experiment_can_be_finished_at_once(postgres: Database) -> None:
+    key = finished(postgres)
+    want(postgres, key, seed=1)
+    want(postgres, key, seed=2)
+    one, other = take(postgres), take(postgres)
+    with ThreadPoolExecutor(1) as pool:
+        with postgres.write() as session:
+            # the file beside the first one names the experiment, as the other's does before it waits
+            artifacts.want(session, key, "feature-vectors", {"seed": 3})
+            asked = meanwhile(pool, postgres, lambda session: artifacts.finish(session, other, [FILE, BESIDE]))
+            assert artifacts.finish(session, one, [FILE, BESIDE])
+        assert asked.result()
+
+
+def test_weights_are_named_by_artifacts_and_by_specs(database: Database) -> None:
+    made, shared, start = ("a" * 64, "b" * 64, "c" * 64)
+    first, second = finished(database), finished(database)
+    third = submit(database, models={"family": "tiny-mlp", "pretrained": {"weights": [start]}})
+    with database.write() as session:
+        for key, digest in ((first, made), (first, shared), (first, start), (second, shared)):
+            row, _ = artifacts.want(session, key, "weights", {"digest": digest})
+            row.file = f"weights/{digest}.safetensors"
+    with database.read() as session:
+        assert artifacts.last_weights(session, first) == [f"weights/{made}.safetensors"]
+        assert artifacts.last_weights(session, second) == artifacts.last_weights(session, third) == []

@@ -20,10 +20,11 @@ from sqlalchemy.exc import OperationalError
 from sqlmodel import SQLModel
 
 from app.store import database as database_module
+from app.store import rounds
 from app.store.database import Database, DatabaseUnusable
 from app.store.migrate import alembic_config, migrate
 from app.store.states import State
-from app.store.tables import Experiment
+from app.store.tables import Experiment, Round
 from tests.services import ROOT, postgres_database, submit
 
 
@@ -218,7 +219,7 @@ LONG = [pytest.mark.slow, pytest.mark.chaos]
 def migrated_without_loss(url: str, rows: int) -> None:
     store = old_store(url, rows)
     migrate(store)
-    assert rows_of(store) == (rows, "0003")
+    assert rows_of(store) == (rows, "0004")
     store.close()
 
 
@@ -232,6 +233,19 @@ def test_an_old_store_with_many_rows_is_migrated_without_loss(home: Path, rows: 
 def test_an_old_store_with_many_rows_is_migrated_without_loss_on_postgresql(postgres_server: str, rows: int) -> None:
     with postgres_database(postgres_server) as url:
         migrated_without_loss(url, rows)
+
+
+def test_a_round_of_an_old_store_left_nobody_out(home: Path) -> None:
+    url = f"sqlite:///{home / 'old.db'}"
+    store = old_store(url, 1)
+    values = {name: 0 for name in Round.model_fields if name not in {"dropped", "accuracy", "loss"}}
+    values |= {"experiment": f"{0:026d}", "cohort": "[]", "client_accuracy": "{}", "traces": "{}"}
+    with store.engine.begin() as connection:
+        connection.execute(insert(table("round", *(column(name) for name in values))), [values])
+    migrate(store)
+    with store.read() as session:
+        assert [row["dropped"] for row in rounds.after(session, f"{0:026d}")] == [[]]
+    store.close()
 
 
 KILLED = """
@@ -269,7 +283,7 @@ def killed_half_way(url: str, times: int) -> None:
     done = migration(url, 10_000)
     assert int(done.stdout) > last, "the last statement comes later than all of these"
     store = Database(url)
-    assert rows_of(store) == (100, "0003")
+    assert rows_of(store) == (100, "0004")
     store.close()
 
 

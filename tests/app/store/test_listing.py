@@ -1,17 +1,19 @@
 """The list is filtered, sorted and paged in the database, on SQLite and PostgreSQL alike."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 from sqlmodel import Session
 
+from app.config import Settings
 from app.store import experiments, labels, listing
 from app.store.database import Database
 from app.store.listing import Filter, Sort
 from app.store.states import State
-from tests.services import claim, look, submit
+from tests.services import claim, http, look, serving, submit, wait_until, waiting_for_locks
 
 
 def ids(database: Database, wanted: Filter | None = None, **how: object) -> list[str]:
@@ -67,6 +69,30 @@ def test_labels_change_without_the_fingerprint(database: Database) -> None:
     assert (after.name, after.tags, after.spec["name"], after.spec["tags"]) == ("new", ["seen"], "new", ["seen"])
     assert after.fingerprint == before.fingerprint
     assert after.state_seq > before.state_seq
+
+
+@pytest.mark.postgres
+def test_labels_changed_by_two_requests_at_once_are_both_kept(postgres: Database, settings: Settings) -> None:
+    key = submit(postgres, name="old", tags=[])
+    with (
+        serving(
+            settings.model_copy(update={"database_url": postgres.url.render_as_string(hide_password=False)})
+        ) as address,
+        http(address) as client,
+    ):
+
+        def patch(labels: dict[str, Any]) -> int:
+            return client.patch(f"/api/experiments/{key}", json=labels).status_code
+
+        with ThreadPoolExecutor(2) as pool:
+            with postgres.write() as session:
+                assert experiments.locked(session, key) is not None
+                asked = [pool.submit(patch, labels) for labels in ({"name": "new"}, {"tags": ["seen"]})]
+                wait_until(lambda: waiting_for_locks(postgres) == 2, what="both requests")
+            assert [answer.result() for answer in asked] == [200, 200]
+    row = look(postgres, key)
+    assert (row.name, row.tags) == ("new", ["seen"])
+    assert (row.spec["name"], row.spec["tags"]) == ("new", ["seen"])
 
 
 def plans(database: Database, look: Callable[[Session], object]) -> list[str]:

@@ -10,7 +10,7 @@ from app.store.experiments import Claim
 from app.store.rounds import Verdict
 from app.store.states import State
 from app.store.views import ROUND_FIELDS, experiment_view
-from engine.records import RoundRecord
+from engine.records import Dropped, RoundRecord
 from tests.services import claim, look, record, submit
 
 HERE = {"device": "cpu", "torch": "2", "torch_threads": 1}
@@ -64,6 +64,16 @@ def test_a_record_comes_back_as_it_went_in(database: Database) -> None:
     )
     commit(database, held, original)
     assert stored(database, key) == [original.model_dump()]
+
+
+def test_who_was_left_out_comes_back_and_is_compared(database: Database) -> None:
+    key = submit(database)
+    held = started(database, key)
+    note = Dropped(client=3, part="message", reason="not all of its numbers are finite")
+    assert commit(database, held, record(0, None, dropped=[note]), record(1, 0.5)) == [Verdict.STORED] * 2
+    assert [row["dropped"] for row in stored(database, key)] == [[note.model_dump()], []]
+    assert commit(database, held, record(0, None, dropped=[note])) == [Verdict.REPEATED]
+    assert commit(database, held, record(0, None)) == [Verdict.DIFFERENT]
 
 
 def test_the_opening_does_not_count_for_the_headline(database: Database) -> None:
@@ -136,6 +146,15 @@ def test_a_different_repetition_in_another_environment_is_marked_and_goes_on(dat
     view = experiment_view(look(database, key))
     assert not view.bit_identical
     assert view.environment == HERE
+    assert stored(database, key)[1]["accuracy"] == 0.5
+
+
+def test_a_different_repetition_on_a_gpu_is_marked_and_goes_on(database: Database) -> None:
+    key, on_a_gpu = submit(database, rounds=2), {**HERE, "device": "cuda"}
+    commit(database, started(database, key, on_a_gpu), record(0), record(1, 0.5), lease_seconds=-1)
+    verdicts = commit(database, started(database, key, on_a_gpu), record(0), record(1, 0.5000001), record(2))
+    assert verdicts == [Verdict.REPEATED, Verdict.REPEATED, Verdict.FINISHED]
+    assert not look(database, key).bit_identical
     assert stored(database, key)[1]["accuracy"] == 0.5
 
 

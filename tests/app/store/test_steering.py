@@ -1,20 +1,36 @@
 """Pause, resume, retry, delete: what people ask, on both databases."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
-from sqlmodel import col
+from sqlmodel import Session, col
 
-from app.store import artifacts, experiments, idempotency, leases, logs, rounds, steering, workers
+from app.store import (
+    artifacts,
+    deliveries,
+    experiments,
+    idempotency,
+    leases,
+    listing,
+    logs,
+    overview,
+    rounds,
+    steering,
+    sweeps,
+    workers,
+)
 from app.store.database import Database
 from app.store.experiments import AlreadyFinished, Claim, NotNow
+from app.store.listing import Filter
 from app.store.logs import KEEP_LINES, Line
 from app.store.migrate import migrate
+from app.store.plan import Plan
 from app.store.rounds import Verdict
 from app.store.states import State
-from app.store.tables import Artifact, IdempotencyKey, LogLine, Round
+from app.store.sweep_views import summaries
+from app.store.tables import Artifact, Experiment, IdempotencyKey, LogLine, Round
 from tests.services import claim, look, record, state, submit
 
 
@@ -191,19 +207,76 @@ def test_what_went_well_or_still_runs_cannot_be_retried(database: Database) -> N
         ask(database, "retry", submit(database))
 
 
-def test_a_deleted_experiment_is_hidden_everywhere_and_can_be_had_back(database: Database) -> None:
-    key = ended(database)
-    other = submit(database)
+LOOKS: dict[str, Callable[[Session], object]] = {
+    "page": lambda session: [row.id for row in experiments.page(session)[0]],
+    "count": experiments.count,
+    "counts": experiments.counts,
+    "counts_by_algorithm": experiments.counts_by_algorithm,
+    "best_by_dataset": lambda session: [row.id for row in experiments.best_by_dataset(session, "fedavg")],
+    "list": lambda session: [row.id for row in listing.find(session, Filter())],
+    "list count": lambda session: listing.count(session, Filter()),
+    "choices": listing.choices,
+    "overview": lambda session: [
+        [row.id for row in getattr(overview.overview(session), part)]
+        for part in ("running", "queued", "failed", "finished")
+    ],
+    "overview counts": lambda session: overview.overview(session).counts,
+    "today": lambda session: overview.overview(session).finished_today,
+    "sweeps": lambda session: [item.model_dump() for item in summaries(session, sweeps.page(session)[0])],
+    "sweeps waiting": sweeps.waiting,
+    "reusable": lambda session: sweeps.reusable(session, _fingerprints(session), Plan()),
+    "due": experiments.due,
+    "artifacts due": artifacts.due,
+    "messages": deliveries.write_down,
+}
+"""What counts or lists experiments, those that are looked up by their ids apart."""
+
+
+def _fingerprints(session: Session) -> list[str]:
+    return list(session.scalars(select(col(Experiment.fingerprint))))
+
+
+@pytest.mark.parametrize("how", ["finished", "failed"])
+def test_a_deleted_experiment_is_hidden_everywhere_and_can_be_had_back(database: Database, how: str) -> None:
+    other = submit(database, seed=1)
+    with database.write() as session:
+        document = {"seeds": [], "webhook": {"url": "https://example.org", "events": ["experiment.failed"]}}
+        sweep = sweeps.submit(
+            session,
+            name=None,
+            notes="",
+            document=document,
+            cells=[{}],
+            runs=[],
+            plan=Plan(),
+            reuse=False,
+            webhook="https://example.org",
+        ).id
+
+    def seen() -> dict[str, object]:
+        with database.read() as session:
+            return {name: look(session) for name, look in LOOKS.items()}
+
+    with database.write() as session:
+        steering.pause(session, other)
+    before = seen()
+    key = ended(database, how, tags=["night"])
+    with database.write() as session:
+        row = experiments.locked(session, key)
+        assert row is not None
+        row.sweep, row.cell = sweep, {}
+        wish, _ = artifacts.want(session, key, "features", {})
     ask(database, "mark_deleted", key)
+    assert seen() == before
     with database.read() as session:
         assert experiments.get(session, key) is None
         assert experiments.existing(session, [key, other]) == {other}
-        assert [row.id for row in experiments.page(session)[0]] == [other]
-        assert experiments.count(session) == 1
-        assert experiments.counts(session) == {State.QUEUED: 1}
+        assert list(experiments.some(session, [key, other])) == [other]
+        assert artifacts.get(session, wish.id) is None
         assert steering.removable(session) == []
     ask(database, "undelete", key)
     assert look(database, key).deleted_at is None
+    assert seen() != before
 
 
 def test_what_still_lives_cannot_be_deleted(database: Database) -> None:

@@ -1,12 +1,12 @@
 """Sweeps in the store: all experiments or none, what is reused, and who stands where after a retry."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import text
-from sqlmodel import Session
+from sqlalchemy import event, select
+from sqlmodel import Session, col
 
 from app.store import deliveries, experiments, rounds, steering, sweeps
 from app.store.database import Database
@@ -14,9 +14,9 @@ from app.store.plan import Plan
 from app.store.states import State
 from app.store.sweep_views import SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
-from app.store.tables import Sweep
+from app.store.tables import Experiment, Sweep
 from engine.spec import ExperimentSpec
-from tests.services import claim, empty, record, spec_with, state, submit, wait_until
+from tests.services import claim, meanwhile, record, spec_with, state, submit
 
 CELLS = [{"rounds": 1}, {"rounds": 2}]
 SEEDS = (7, 8)
@@ -259,33 +259,10 @@ def test_cancelling_a_sweep_spares_what_it_only_reuses(database: Database) -> No
     assert state(database, old) is State.QUEUED
 
 
-@pytest.fixture
-def postgres(postgres_store: str) -> Iterator[Database]:
-    """An empty PostgreSQL, where two transactions may write at once."""
-    empty(postgres_store)
-    store = Database(postgres_store)
-    yield store
-    store.close()
-
-
-def meanwhile(pool: ThreadPoolExecutor, database: Database, key: str, change: Callable[[Session, Sweep], Any]) -> Any:
-    """Ask something of the sweep in a transaction of its own; returns once it waits for somebody else's lock."""
-
-    def ask() -> Any:
-        with database.write() as session:
-            return change(session, found(session, key))
-
-    asked: Future[Any] = pool.submit(ask)
-    waits = text(
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    )
-
-    def waiting() -> bool:
-        with database.read() as session:
-            return asked.done() or session.execute(waits).scalar_one() > 0
-
-    wait_until(waiting, what="the wait for a lock")
-    return asked
+def steered(
+    pool: ThreadPoolExecutor, database: Database, key: str, change: Callable[[Session, Sweep], Any]
+) -> Future[Any]:
+    return meanwhile(pool, database, lambda session: change(session, found(session, key)))
 
 
 @pytest.mark.postgres
@@ -298,9 +275,9 @@ def test_a_round_is_committed_while_its_sweep_is_steered(postgres: Database, cha
     with ThreadPoolExecutor(1) as pool:
         with postgres.write() as session:
             assert experiments.held(session, held) is not None
-            steered = meanwhile(pool, postgres, key, lambda s, sweep: sweeps.for_each(s, sweep, change))
+            asked = steered(pool, postgres, key, lambda s, sweep: sweeps.for_each(s, sweep, change))
             assert rounds.commit_round(session, held, record(0), 60) is rounds.Verdict.STORED
-        assert steered.result() == 4
+        assert asked.result() == 4
 
 
 @pytest.mark.postgres
@@ -311,7 +288,7 @@ def test_two_retries_at_once_make_one_new_experiment_for_each_failed_one(postgre
     with ThreadPoolExecutor(1) as pool:
         with postgres.write() as session:
             first = sweeps.retry(session, found(session, key))
-            second = meanwhile(pool, postgres, key, sweeps.retry)
+            second = steered(pool, postgres, key, sweeps.retry)
         assert (len(first), second.result()) == (2, [])
     assert look(postgres, key).counts == {"queued": 4}
 
@@ -323,8 +300,54 @@ def test_a_retry_of_one_experiment_counts_for_a_retry_of_its_sweep(postgres: Dat
     with ThreadPoolExecutor(1) as pool:
         with postgres.write() as session:
             assert steering.retry(session, failed) is not None
-            whole = meanwhile(pool, postgres, key, sweeps.retry)
+            whole = steered(pool, postgres, key, sweeps.retry)
         assert whole.result() == []
+
+
+def statements(database: Database, work: Callable[[Session], object]) -> list[str]:
+    """What a transaction asks of the database, in order."""
+    asked: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        asked.append(statement)
+
+    with database.write() as session:
+        event.listen(database.engine, "before_cursor_execute", note)
+        try:
+            work(session)
+        finally:
+            event.remove(database.engine, "before_cursor_execute", note)
+    return asked
+
+
+def test_the_counter_is_taken_after_all_rows_are_written_and_locked(database: Database) -> None:
+    """Whoever has it holds up every round that is to be stored, and must wait for nobody who waits for it."""
+    old = submit(database, rounds=1, seed=7)
+
+    def whole(session: Session) -> None:
+        sweeps.submit(
+            session,
+            name=None,
+            notes="",
+            document={},
+            cells=CELLS,
+            runs=new_runs(),
+            plan=Plan(priority=3),
+            reuse=True,
+        )
+
+    asked = statements(database, whole)
+    first = next(place for place, statement in enumerate(asked) if "UPDATE counter" in statement)
+    assert [line for line in asked[:first] if line.startswith("INSERT INTO experiment")] != []
+    after = [line for line in asked[first:] if line.startswith("INSERT") or "FOR " in line or "FROM experiment" in line]
+    assert after == []
+    with database.read() as session:
+        reused = experiments.get(session, old)
+        rows = list(session.scalars(select(Experiment).order_by(col(Experiment.id))))
+    assert reused is not None
+    assert reused.priority == 3
+    assert [row.place for row in rows] == sorted({row.place for row in rows}), "in the order of the document"
+    assert [row.seq for row in rows[1:]] == [row.place for row in rows[1:]] == [row.state_seq for row in rows[1:]]
 
 
 def test_only_an_ended_sweep_can_be_deleted(database: Database) -> None:

@@ -1,5 +1,6 @@
 """CompFL with a server, as a token walk and as gossip: identities, messages, prices and numbers by hand."""
 
+from collections.abc import Iterator
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from engine.algorithm import Client, Upload
+from engine import training
+from engine.algorithm import Client, Samples, Upload
 from engine.algorithms.compfl import (
     CompFL,
     Stored,
@@ -25,7 +27,7 @@ from engine.catalogue import check
 from engine.checkpoint import Checkpoints, rounds_with_checkpoints
 from engine.cost import forward_flops
 from engine.executor import Bench
-from engine.models import build, count
+from engine.models import SplitModel, build, count
 from engine.run import Run
 from engine.spec import ExperimentSpec, SpecError
 from engine.topologies import Arrival, Gossip, TokenWalk, connected_graph, metropolis_weights, participants_graph
@@ -593,6 +595,35 @@ def test_a_second_visit_in_a_round_goes_on_with_other_batches(small_spec: SpecMa
     first = stage.method.host(stage.client(LARGEST), [arrival(stage, "tiny-mlp")])
     second = stage.method.host(stage.client(LARGEST), [arrival(stage, "tiny-mlp", visit=1)])
     assert not equal(first, second)
+
+
+def test_the_epoch_of_step_one_has_the_number_of_the_visit_s_first(
+    small_spec: SpecMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[str, int]] = []
+    stage = Stage(small_spec(compfl(visit_training="always"), topology="token-walk", training={"epochs": 3}))
+    client, batches = stage.client(LARGEST), training.shuffled_batches
+
+    def recorded(client: Client, train: Samples, epochs: range) -> Iterator[tuple[Tensor, Tensor]]:
+        drawn.append((epochs.start, len(epochs)))
+        return batches(client, train, epochs)
+
+    monkeypatch.setattr(training, "shuffled_batches", recorded)
+    for visit in range(3):
+        stage.method.host(client, [arrival(stage, "tiny-mlp", visit=visit)])
+    assert drawn == [(0, 1), (0, 3), (3, 1), (3, 3), (6, 1), (6, 3)]
+
+
+def test_a_teacher_that_is_replaced_in_the_same_hop_leaves_its_head_as_it_was(small_spec: SpecMaker) -> None:
+    """The token that trains is taught by the copy stored before; the other token is declined and keeps its old head."""
+    stage = Stage(small_spec(compfl(warmup=0, greedy=False), topology="token-walk"))
+    client = stage.client(LARGEST)
+    client.part("stored", Stored).experts[:2] = 1
+    own = client.part("tiny-bn", SplitModel).head
+    before = copy_tensors(own)
+    stage.method.host(client, [arrival(stage, "tiny-bn"), arrival(stage, "tiny-mlp")])
+    assert "teacher_weights" in client.traces
+    assert equal(copy_tensors(own), before)
 
 
 def test_a_holder_trains_tokens_as_often_as_equation_eight_selects_them(small_spec: SpecMaker) -> None:

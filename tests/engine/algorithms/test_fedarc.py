@@ -91,17 +91,19 @@ def test_local_work_is_that_of_the_paper(
 
 
 @pytest.mark.parametrize("level", ["extractor", "fused"])
-@pytest.mark.parametrize("init", ["train", "forward"])
+@pytest.mark.parametrize(("init", "weights"), [("train", (1, 1)), ("train", (0.5, 2)), ("forward", (1, 1))])
 def test_the_anchor_is_the_weighted_mean_of_client_means_and_never_changes(
-    level: str, init: str, small_spec: SpecMaker
+    level: str, init: str, weights: tuple[float, float], small_spec: SpecMaker
 ) -> None:
     """All six clients, whoever takes part in round 1, after one epoch of fusion alone or as they start."""
-    run = Run(small_spec({"name": "fedarc", "anchor_init": init, "anchor_level": level}, training=TRAINING))
+    a_F, a_G = weights
+    params = {"anchor_init": init, "anchor_level": level, "local_weight": a_F, "shared_weight": a_G}
+    run = Run(small_spec({"name": "fedarc", **params}, training=TRAINING))
     iterator = run.rounds()
     next(iterator)
     anchor, bench, total = run.server.groups[ANCHOR]["mean"].clone(), Bench(run._originals), torch.zeros(16).double()
     for k in range(6):
-        alone = ByHand(run._seat(bench, k, 0), κ=0.1, fused=level == "fused")
+        alone = ByHand(run._seat(bench, k, 0), κ=0.1, fused=level == "fused", weights=weights)
         if init == "train":
             alone.train(1, anchor=None, residuals=False)
         total += alone.mean() * run.setup.samples[k] / sum(run.setup.samples)

@@ -61,12 +61,23 @@ def test_the_paper_s_proxy_is_two_convolutions_each_with_a_relu_behind_it() -> N
 @pytest.mark.parametrize("proxy", list(PROXIES))
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28)])
 def test_every_proxy_keeps_the_size_of_the_image(proxy: str, shape: tuple[int, int, int]) -> None:
-    assert PROXIES[proxy](shape[0])(torch.zeros(2, *shape)).shape == (2, *shape)
+    for layers in (1, 2, 4):
+        assert PROXIES[proxy](shape[0], layers, 6)(torch.zeros(2, *shape)).shape == (2, *shape)
+
+
+def test_layers_and_width_of_the_proxy_give_the_numbers_of_a_hand_count(small_spec: SpecMaker) -> None:
+    assert [count(Proxy(3, layers, 16))[0] for layers in (1, 2, 3)] == [
+        3 * 3 * 9 + 3,
+        3 * 16 * 9 + 16 + 16 * 3 * 9 + 3,
+        3 * 16 * 9 + 16 + 16 * 16 * 9 + 16 + 16 * 3 * 9 + 3,
+    ]
+    *_, last = Run(small_spec({"name": "pfedes", "proxy_layers": 3, "proxy_width": 4})).rounds()
+    assert last.scalars_up == 3 * (1 * 4 * 9 + 4 + 4 * 4 * 9 + 4 + 4 * 1 * 9 + 1)  # three participants, one channel
 
 
 def test_another_proxy_needs_one_line(small_spec: SpecMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     class Brighter(nn.Module):
-        def __init__(self, channels: int) -> None:
+        def __init__(self, channels: int, layers: int, width: int) -> None:
             super().__init__()
             self.light = nn.Parameter(torch.zeros(channels, 1, 1))
 

@@ -206,7 +206,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "end_to_end": False,
         "plain_sgd": False,
     },
-    "pfedes": {"mu": 0.1, "proxy_epochs": 5, "proxy": "conv"},
+    "pfedes": {"mu": 0.1, "proxy_epochs": 5, "proxy": "conv", "proxy_layers": 2, "proxy_width": 8},
     "fedarc": {
         "anchor_weight": 1.0,
         "momentum": 0.1,

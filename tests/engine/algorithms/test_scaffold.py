@@ -78,6 +78,24 @@ def test_a_client_keeps_the_mean_of_its_gradients(small_spec: SpecMaker, monkeyp
         seen.clear()
 
 
+def test_its_variate_is_the_gradient_also_where_the_learning_rate_fades(
+    small_spec: SpecMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gradients: dict[str, torch.Tensor] = {}
+    step = SGD.step
+
+    def recorded(self: SGD) -> None:
+        [group] = self.groups
+        gradients.update({str(i): p.grad.clone() for i, p in enumerate(group.parameters)})
+        step(self)
+
+    monkeypatch.setattr(SGD, "step", recorded)
+    training = {"epochs": 1, "batch_size": 1000, "lr": 0.05, "weight_decay": 0, "schedule": "exponential", "decay": 0.1}
+    run = finished(small_spec("scaffold", clients=1, partition={"name": "iid"}, training=training, rounds=2))
+    kept = own(run, 0, "parts.control.").values()
+    assert close({str(i): tensor for i, tensor in enumerate(kept)}, gradients)
+
+
 def test_with_all_clients_the_server_keeps_the_mean_of_their_variates(small_spec: SpecMaker) -> None:
     run = finished(small_spec("scaffold", participation=1.0, rounds=1))
     for group in dict.fromkeys(run.setup.architectures):

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -6,12 +7,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.data import augment
-from engine.data.augment import prepare
 from engine.rng import generator
 
 
 def images(count: int = 40, side: int = 32, channels: int = 3) -> Tensor:
     return torch.randint(0, 256, (count, side, side, channels), dtype=torch.uint8, generator=generator(0, "images"))
+
+
+def prepare(
+    batch: Tensor, transform: str, dataset: str, *, training: bool, generator: torch.Generator | None
+) -> Tensor:
+    drawn = augment.decide(batch, len(batch), transform, dataset, generator) if training and generator else None
+    return augment.prepare(batch, transform, dataset, drawn)
 
 
 def one_by_one(batch: Tensor) -> list[Tensor]:
@@ -168,9 +175,22 @@ def test_the_batch_itself_is_never_changed() -> None:
     assert torch.equal(batch, before)
 
 
-def test_augmentation_without_a_generator_is_refused() -> None:
-    with pytest.raises(ValueError, match="must be given a generator"):
-        prepare(images(), "a", "cifar10", training=True, generator=None)
+def test_nothing_is_drawn_where_nothing_is_random() -> None:
+    for transform, dataset, channels in (("none", "cifar10", 3), ("b", "cifar10", 3), ("a", "mnist", 1)):
+        draws = generator(0, "augment")
+        assert augment.decide(images(channels=channels), 40, transform, dataset, draws) is None
+        assert torch.equal(draws.get_state(), generator(0, "augment").get_state())
+
+
+def test_constants_made_in_one_thread_are_not_used_in_another() -> None:
+    """On a GPU every thread has a stream of its own, and would read them before they are written."""
+
+    def constants() -> tuple[Tensor, Tensor]:
+        return augment._local.tiled("a", "cifar10", 3, 64, torch.device("cpu"))
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        assert elsewhere.submit(constants).result()[0] is not constants()[0]
+    assert constants()[0] is constants()[0]
 
 
 def test_an_imported_float_set_passes_unchanged() -> None:

@@ -1,5 +1,6 @@
 import logging
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from safetensors.numpy import load_file
 from engine.data import datasets, files
 from engine.data.datasets import Dataset, load
 from engine.data.errors import DataDamaged
-from engine.data.spec import ImageSet
+from engine.data.spec import Digits, ImageSet
 from tests.engine.data import layouts
 from tests.engine.data.layouts import pixels
 
@@ -43,6 +44,33 @@ def test_the_same_spec_gives_the_same_object(root: Path) -> None:
 
 def test_the_transform_does_not_make_another_object(root: Path) -> None:
     assert load(SPEC, root) is load(ImageSet(name="cifar10", transform="a"), root)
+
+
+def test_other_data_sets_are_loaded_while_one_is_being_decoded(root: Path) -> None:
+    datasets._recent.clear()
+    datasets._in_use.clear()
+    begun, go_on, found = threading.Event(), threading.Event(), []
+
+    def hold(*_: object) -> None:
+        begun.set()
+        go_on.wait(60)
+
+    threads = [threading.Thread(target=lambda: found.append(load(SPEC, root, hold)))]
+    threads[0].start()
+    assert begun.wait(60)
+    threads += [
+        threading.Thread(target=lambda: found.append(load(SPEC, root))),
+        threading.Thread(target=lambda: found.append(load(Digits(name="digits"), root))),
+    ]
+    for thread in threads[1:]:
+        thread.start()
+    threads[2].join(10)
+    so_far = [dataset.name for dataset in found]
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert so_far == ["digits"]
+    assert len({id(dataset) for dataset in found if dataset.name == "cifar10"}) == 1, "decoded once"
 
 
 def test_decoding_leaves_one_file_any_safetensors_reader_can_open(root: Path) -> None:

@@ -89,7 +89,7 @@ def test_get_refuses_what_is_not_the_data_set_and_leaves_no_folder(site: Site, t
 
 
 def test_get_of_a_set_without_an_address_says_where_to_find_it(tmp_path: Path) -> None:
-    with pytest.raises(FetchError, match=r"no direct address.*fedarena data import pacs --from FOLDER"):
+    with pytest.raises(DataMissing, match=r"no direct address.*fedarena data import pacs --from FOLDER"):
         library.get("pacs", tmp_path, ignore)
 
 

@@ -1,18 +1,21 @@
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from pydantic import TypeAdapter
 
 from engine.data import readers
 from engine.data.datasets import Dataset, load
 from engine.data.errors import DataDamaged, DataMissing
-from engine.data.spec import Cifar100, ImageSet
+from engine.data.spec import Cifar100, DatasetSpec, ImageSet
 from tests.engine.data import layouts
 from tests.engine.data.layouts import pixels
 
 BATCHES = [pixels(4, seed=seed) for seed in range(6)]
+SETS: TypeAdapter[DatasetSpec] = TypeAdapter(DatasetSpec)
 IDS = [[(seed + n) % 10 for n in range(4)] for seed in range(6)]
 
 
@@ -40,6 +43,41 @@ def test_idx_files_are_read_plain_or_zipped(tmp_path: Path, name: str, folder: s
     assert found.labels.tolist() == [*(n % 10 for n in range(12)), *range(5)]
     assert found.official_test.tolist() == [False] * 12 + [True] * 5
     assert (found.classes, found.shape, len(found.class_names)) == (10, (1, 28, 28), 10)
+
+
+WRITTEN: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "idx": ("mnist", lambda root: layouts.write_idx(root / "mnist", pixels(4, channels=1), pixels(2, channels=1))),
+    "zipped idx": (
+        "fmnist",
+        lambda root: layouts.write_idx(root / "fmnist", pixels(4, channels=1), pixels(3, channels=1), zipped=True),
+    ),
+    "binary": ("cifar10", lambda root: layouts.write_cifar10_binary(root / "cifar-10-batches-bin", BATCHES, IDS)),
+    "binary, two labels": (
+        "cifar100",
+        lambda root: layouts.write_cifar100_binary(root / "cifar-100-binary", pixels(5), pixels(2)),
+    ),
+    "flowers": ("flowers102", lambda root: layouts.write_flowers(root / "flowers-102", [1, 2, 2], [1], [2], [3])),
+    "class folders": ("flowers102", lambda root: picture_folders(root / "flowers-102/train", "1", "2")),
+    "classes with images": (
+        "tiny-imagenet",
+        lambda root: picture_folders(root / "tiny-imagenet-200/train", "n1/images", "n2/images"),
+    ),
+    "domains": ("pacs", lambda root: picture_folders(root / "PACS", "photo/dog", "sketch/dog", "sketch/elephant")),
+}
+
+
+def picture_folders(root: Path, *folders: str) -> None:
+    for folder in folders:
+        layouts.write_picture(root / folder / "a.jpg")
+        (root / folder / "note.txt").write_text("no image")
+
+
+@pytest.mark.parametrize(("name", "write"), WRITTEN.values(), ids=WRITTEN)
+def test_images_are_counted_without_reading_them(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
+    write(tmp_path)
+    place = readers.find(name, tmp_path)
+    assert place is not None
+    assert place[0].count(place[1]) == len(load(SETS.validate_python({"name": name}), tmp_path)) > 0
 
 
 def test_the_two_sets_of_idx_files_are_not_mistaken_for_each_other(

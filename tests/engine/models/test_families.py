@@ -97,14 +97,20 @@ FAMILY = Family("letters", "Letters", ("a", "b", "c"), 1)
     [(1, "a", "a"), (2, "ab", "ab"), (6, "abcabc", "aabbcc"), (7, "abcabca", "aaabbcc"), (8, "abcabcab", "aaabbbcc")],
 )
 def test_clients_get_architectures_in_turn_or_in_equal_blocks(clients: int, modulo: str, blocks: str) -> None:
-    assert assign(FAMILY, clients, "modulo") == list(modulo)
-    assert assign(FAMILY, clients, "blocks") == list(blocks)
+    assert assign(FAMILY, clients, "modulo", seed=0) == list(modulo)
+    assert assign(FAMILY, clients, "blocks", seed=0) == list(blocks)
 
 
 def test_twenty_compfl_clients_are_ten_cnns_and_ten_resnets() -> None:
-    assert assign(FAMILIES["compfl-2"], 20, "blocks") == ["compfl-cnn"] * 10 + ["resnet18-cifar"] * 10
+    assert assign(FAMILIES["compfl-2"], 20, "blocks", seed=0) == ["compfl-cnn"] * 10 + ["resnet18-cifar"] * 10
+
+
+def test_drawn_architectures_depend_on_the_seed_alone_and_are_about_equally_many() -> None:
+    drawn = assign(FAMILY, 3000, "uniform", seed=1)
+    assert drawn == assign(FAMILY, 3000, "uniform", seed=1) != assign(FAMILY, 3000, "uniform", seed=2)
+    assert all(900 < drawn.count(letter) < 1100 for letter in "abc")
 
 
 def test_a_federation_without_clients_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 client, but got 0"):
-        assign(FAMILY, 0, "modulo")
+        assign(FAMILY, 0, "modulo", seed=0)
