@@ -3,11 +3,13 @@
 The sweep goes through the queue of a FedArena of its own, which keeps everything in results/home and runs one
 experiment a core. What is finished is not run again, whichever document asked for it, so the command can be stopped and
 repeated. Finished folders of `fedarena run SPEC --out results/FOLDER` count too. The table is written to
-docs/results/NAME.md, the curves beside it as NAME.svg and NAME.csv.
+docs/results/NAME.md, the curves beside it as NAME.svg and NAME.csv, and every finished run to docs/results/runs, from
+where the next machine takes it instead of running it again.
 """
 
 import argparse
 import csv
+import gzip
 import json
 import os
 import platform
@@ -53,11 +55,11 @@ def private_settings(outputs: Path) -> Settings:
     )
 
 
-def adopt(database: Database, outputs: Path) -> int:
-    """Store what `fedarena run` has finished below the folder, unless it is stored already."""
+def adopt(database: Database, outputs: Path, shipped: Path) -> int:
+    """Store what `fedarena run` has finished below `outputs` and the runs shipped, unless they are stored already."""
     adopted = 0
-    for file in sorted(outputs.glob("*/result.json")):
-        result = json.loads(file.read_text())
+    for file in [*sorted(outputs.glob("*/result.json")), *sorted(shipped.glob("*.json.gz"))]:
+        result = json.loads(gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes())
         spec = ExperimentSpec.parse(result["spec"])
         records = [RoundRecord.model_validate(record) for record in result["rounds"]]
         if not records or records[-1].round != spec.rounds:
@@ -71,11 +73,32 @@ def adopt(database: Database, outputs: Path) -> int:
             claim = experiments.claim(session, f"{file}", 60)
             if claim is None or claim.experiment != row.id:
                 raise RuntimeError(f"{file} could not be stored: another process works in {database}")
-            experiments.begin(session, claim, result["partition_fingerprint"], {"adopted": True})
+            experiments.begin(session, claim, result["partition_fingerprint"], result.get("environment") or {})
             for record in records:
                 rounds.commit_round(session, claim, record, 60)
         adopted += 1
     return adopted
+
+
+def ship(database: Database, runs: Sequence[Sequence["Finished"]], shipped: Path) -> None:
+    """Write every finished run as one compressed file, in the words of `fedarena run --out` and with the same bytes."""
+    shipped.mkdir(exist_ok=True)
+    with database.read() as session:
+        rows = experiments.some(session, [run.id for found in runs for run in found])
+    for run in (run for found in runs for run in found):
+        row = rows[run.id]
+        result = {
+            "spec": row.spec,
+            "fingerprint": row.fingerprint,
+            "partition_fingerprint": row.partition_fingerprint,
+            "environment": row.environment,
+            "rounds": run.records,
+        }
+        file = shipped / f"{row.fingerprint[:16]}.json.gz"
+        if not file.exists():
+            file.write_bytes(
+                gzip.compress(json.dumps(result, separators=(",", ":"), allow_nan=False).encode(), mtime=0)
+            )
 
 
 @contextmanager
@@ -250,11 +273,13 @@ def main() -> None:
     settings.prepare_home()
     database = Database(settings.database)
     migrate(database)
-    adopt(database, outputs)
+    written = options.table or ROOT / "docs" / "results" / f"{name}.md"
+    shipped = written.parent / "runs"
+    adopt(database, outputs, shipped)
     if not options.table_only:
         run(settings, sweep.model_copy(update={"seeds": tuple(options.seeds)}) if options.seeds else sweep)
     found = finished(database, plan)
-    written = options.table or ROOT / "docs" / "results" / f"{name}.md"
+    ship(database, found, shipped)
     written.write_text(table(plan, found, name))
     write_curves(database, plan, found, written)
     database.close()

@@ -58,3 +58,12 @@ def test_the_table_is_written_from_finished_folders(tmp_path: Path) -> None:
     assert len(curves) == 1 + 1 + BASE["rounds"]  # the header, round 0 and the rounds of the one finished run
     assert max(float(line.split(",")[3]) for line in curves[2:]) == best
     assert "FedAvg" in (tmp_path / "small.svg").read_text()
+
+    # another machine has the document and the runs shipped beside it
+    table, shipped = (tmp_path / "small.md").read_text(), list((tmp_path / "runs").iterdir())
+    assert len(shipped) == 1
+    before = shipped[0].read_bytes()
+    options[1] = tmp_path / "elsewhere"
+    subprocess.run([*command, *options], cwd=ROOT, env=environment(Settings(home=tmp_path / "home")), check=True)
+    assert (tmp_path / "small.md").read_text() == table
+    assert shipped[0].read_bytes() == before
