@@ -39,6 +39,14 @@ class AlgorithmParams(Frozen):
 
     name: str
 
+    def depends_on_rounds(self, topology: str) -> str | None:
+        """Why a round's work depends on how many rounds T there will be; None: a shorter run begins a longer one."""
+        return None
+
+    def may_not_answer(self) -> bool:
+        """Whether `predictor` can be None, so that a client may first be tested later than others."""
+        return False
+
 
 @dataclass(frozen=True)
 class Method:
@@ -193,6 +201,8 @@ class Algorithm(ABC, Generic[P]):
     method: ClassVar[Method]
     tested: ClassVar[Moment] = Moment.AFTER_LOCAL_WORK
     topologies: ClassVar[frozenset[str]] = frozenset({"server"})
+    last_traces: ClassVar[frozenset[str]] = frozenset()
+    """Traces that only the last round leaves. Nothing else may differ there: see engine.horizon."""
 
     def __init__(self, params: P, setup: Setup) -> None:
         self.params = params

@@ -16,6 +16,7 @@ from engine.data.partition import Partition, PartitionError
 from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.frozen import Frozen
 from engine.headers import Header, header
+from engine.horizon import Untellable, at_horizon
 from engine.models import FAMILIES, assign, build
 from engine.models import check as check_architecture
 from engine.models.sizes import CLASSES, SHAPE, sizes
@@ -29,9 +30,11 @@ __all__ = [
     "Header",
     "RoundCost",
     "Seen",
+    "Untellable",
     "Untold",
     "Weights",
     "architectures",
+    "at_horizon",
     "catalogue",
     "check",
     "estimate",

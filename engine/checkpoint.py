@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,6 +52,7 @@ class Snapshot:
     fingerprint: str
     server: ServerState
     clients: Mapping[int, StateFile] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)  # where it was written
 
 
 class Files(Protocol):
@@ -134,13 +135,33 @@ class Checkpoints:
 
     def save(self, run: Run) -> Saved:
         """Write what changed and a manifest that names everything. What failed may be repeated."""
-        number = run.last_round
+        saved = self._save(run.last_round, run.server, run.changed(), run.spec.fingerprint(), run.environment)
+        run.note_checkpoint()
+        return saved
+
+    def adopt(self, other: Snapshot, fingerprint: str) -> Saved:
+        """Copy what another experiment left, as a checkpoint of the spec with this fingerprint.
+
+        The caller answers for it that both specs come to the same state after this round. CheckpointDamaged: a file of
+        it is gone.
+        """
+        clients = ((client, file.read()) for client, file in other.clients.items())
+        return self._save(other.round, other.server, clients, fingerprint, other.environment)
+
+    def _save(
+        self,
+        number: int,
+        state: ServerState,
+        changed: Iterable[tuple[int, Mapping[str, Tensor]]],
+        fingerprint: str,
+        environment: Mapping[str, Any],
+    ) -> Saved:
         written = dict(self._written)
-        for client, tensors in run.changed():
+        for client, tensors in changed:
             written[client] = self._write(f"client-{client}-round-{number}", to_bytes(contiguous(tensors)))
         server = {
             f"{group}{_GROUP}{name}": tensor
-            for group, tensors in run.server.groups.items()
+            for group, tensors in state.groups.items()
             for name, tensor in contiguous(tensors).items()
         }
         server_entry = self._write(f"server-round-{number}", to_bytes(server))
@@ -148,17 +169,16 @@ class Checkpoints:
         manifest = {
             "format": FORMAT,
             "round": number,
-            "fingerprint": run.spec.fingerprint(),
-            "environment": run.environment,
+            "fingerprint": fingerprint,
+            "environment": environment,
             "server": server_entry,
-            "groups": list(run.server.groups),
+            "groups": list(state.groups),
             "clients": {str(client): entry for client, entry in sorted(written.items())},
         }
         content = json.dumps(manifest, separators=(",", ":")).encode()
         digest = hashlib.sha256(content).hexdigest()
         entry = self._write(f"manifest-round-{number:06d}-{digest}", content, ".json")
         self._files.settle()
-        run.note_checkpoint()
         self._written = written
         self._saved = Saved(entry["file"], digest, number)
         return self._saved
@@ -185,6 +205,7 @@ class Checkpoints:
             fingerprint=data["fingerprint"],
             server=ServerState(groups, data["round"]),
             clients=states,
+            environment=data.get("environment", {}),
         )
 
     def newest(self, fingerprint: str, before: int | None = None) -> Snapshot | None:

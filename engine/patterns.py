@@ -201,6 +201,9 @@ class PrototypeParams(AlgorithmParams):
         "head", description="Answer with the head h_k(f_k(x)), or with the class of the nearest global prototype"
     )
 
+    def may_not_answer(self) -> bool:
+        return self.readout == "proto"
+
 
 Q = TypeVar("Q", bound=PrototypeParams)
 

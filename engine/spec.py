@@ -277,6 +277,12 @@ class ExperimentSpec(Frozen):
     def partition_seed(self) -> int:
         return self.seed if self.partition.seed is None else self.partition.seed
 
+    def depends_on_rounds(self) -> str | None:
+        """Why a round's work depends on how many rounds there will be; None: a shorter run begins a longer one."""
+        if self.training.schedule == "cosine":
+            return "the cosine schedule of the learning rate ends with the last round"
+        return self.algorithm.depends_on_rounds(self.topology)
+
     def canonical(self) -> dict[str, Any]:
         """The complete spec as plain JSON values."""
         return self.model_dump(mode="json")

@@ -105,6 +105,11 @@ class CompFLParams(AlgorithmParams):
         None, ge=1, le=100_000, description="gossip: rounds of every expert, the last has the rest; null: equal shares"
     )
 
+    def depends_on_rounds(self, topology: str) -> str | None:
+        if topology != "gossip" or self.rounds_per_expert is not None:
+            return None
+        return "CompFL's gossip gives every expert an equal share of all rounds (algorithm.rounds_per_expert is null)"
+
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     """(L, d): the mean feature of every class; zero where there is no sample."""

@@ -67,6 +67,11 @@ class FedKDParams(SmallModelParams):
             )
         return self
 
+    def depends_on_rounds(self, topology: str) -> str | None:
+        if self.energy_start == self.energy_end:
+            return None
+        return f"FedKD's energy threshold goes from {self.energy_start} to {self.energy_end} over all its rounds"
+
 
 class Memory(nn.Module):
     """The base that a client holds under strict_wire, and the server's round it belongs to."""

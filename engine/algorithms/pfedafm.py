@@ -61,6 +61,7 @@ class PFedAFM(AveragesModule[PFedAFMParams]):
         family="proposed",
         heterogeneous="any models with one common feature width",
     )
+    last_traces = frozenset({"alpha_histogram"})
 
     def why_not(self) -> str | None:
         d = self.setup.feature_dim
