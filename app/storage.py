@@ -17,6 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 CHECKPOINTS = "checkpoints"
 """The folder with one folder for each experiment that was ever checkpointed."""
 BLOCK_BYTES = 1 << 20
+_MANIFEST = re.compile(r"/manifest-round-(\d+)-")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -148,6 +149,12 @@ def files_of_checkpoint(manifest: bytes) -> list[dict[str, Any]]:
         return [data["server"], *data["clients"].values()]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not the manifest of a checkpoint: {error!r}") from None
+
+
+def checkpoints_after(storage: Storage, experiment: str) -> list[int]:
+    """After which rounds there are checkpoints of an experiment, as their names tell."""
+    found = (_MANIFEST.search(name) for name in storage.names(f"{CHECKPOINTS}/{experiment}"))
+    return sorted({int(match[1]) for match in found if match})
 
 
 def find_weights(storage: Storage, sha256: str) -> bytes:

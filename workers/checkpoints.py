@@ -26,13 +26,16 @@ class PatientCheckpoints:
 
     def save(self, run: Run) -> Saved | None:
         """None: the storage does not take it. Then the next one is tried without waiting, until one succeeds."""
+        return self._kept(lambda: self._checkpoints.save(run), run.last_round, self._patience)
+
+    def _kept(self, write: Callable[[], Saved], round: int, patience: float) -> Saved | None:
         try:
-            saved = wait_for_storage(lambda: self._checkpoints.save(run), self._patience, self._should_stop)
+            saved = wait_for_storage(write, patience, self._should_stop)
         except OSError as error:
             if disk.is_full(error):
                 raise
             self._patience = 0.0
-            log.warning("no checkpoint after round %d, the storage cannot be written: %s", run.last_round, error)
+            log.warning("no checkpoint after round %d, the storage cannot be written: %s", round, error)
             return None
         self._patience = SAVE_SECONDS
         return saved
@@ -52,6 +55,26 @@ class PatientCheckpoints:
             if disk.is_full(error):
                 raise
             raise CheckpointDamaged(f"{manifest} cannot be read: {error}") from error
+
+    def counting(self, named: tuple[str, str] | None, fingerprint: str, before: int) -> Snapshot | None:
+        """The checkpoint that a row names, or the newest that is whole, where that one is damaged or of a later round.
+
+        None: there is none of an earlier round that can be read.
+        """
+        if named is None:
+            return None
+        try:
+            snapshot = self.load(*named)
+        except CheckpointDamaged as error:
+            log.warning("an older checkpoint is looked for: %s", error)
+        else:
+            if snapshot.round < before:
+                return snapshot
+        return self.newest(fingerprint, before)
+
+    def adopt(self, other: Snapshot, fingerprint: str) -> Saved | None:
+        """None: the storage does not take it for a long time."""
+        return self._kept(lambda: self._checkpoints.adopt(other, fingerprint), other.round, LOAD_SECONDS)
 
     def newest(self, fingerprint: str, before: int) -> Snapshot | None:
         """The newest of an earlier round that is whole; None: there is none that can be read."""

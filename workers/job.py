@@ -18,7 +18,7 @@ from sqlmodel import Session
 from app import disk
 from app.config import Settings
 from app.queue import Queue
-from app.store import experiments, logs, rounds, workers
+from app.store import continuing, experiments, logs, rounds, workers
 from app.store.database import Database
 from app.store.experiments import Claim
 from app.store.rounds import Verdict
@@ -266,7 +266,7 @@ class Job:
         from engine.checkpoint import CheckpointDamaged
 
         if self._claim.checkpoint is None:
-            return None
+            return self._adopted(checkpoints, fingerprint)
         try:
             return checkpoints.load(*self._claim.checkpoint)
         except CheckpointDamaged as error:
@@ -274,6 +274,34 @@ class Job:
             where = "from the start" if older is None else f"after round {older.round}"
             log.warning("experiment %s goes on %s: %s", self._claim.experiment, where, error)
             return older
+
+    def _adopted(self, checkpoints: Any, fingerprint: str) -> Any:
+        """What the experiment left that this one continues, copied, so that it may be deleted; None: nothing usable.
+
+        Dying in between costs nothing: the copy counts when the row names it, and the next worker copies anew.
+        """
+        from engine.checkpoint import CheckpointDamaged, Checkpoints
+        from workers.checkpoints import PatientCheckpoints
+
+        claim = self._claim
+        source = read(self._database, lambda session: continuing.source_of(session, claim))
+        if source is None:
+            return None
+        files = checkpoint_files(self._settings, source.experiment)
+        left = PatientCheckpoints(Checkpoints(files), self.should_stop)
+        try:
+            old = left.counting(source.checkpoint, source.fingerprint, before=claim.next_round)
+            saved = None if old is None else checkpoints.adopt(old, fingerprint)
+            if saved is not None:
+                copied = (saved.manifest, saved.sha256)
+                snapshot = checkpoints.load(*copied)
+                self._write(lambda session: continuing.adopt(session, claim, copied))
+                log.info("took over the state of %s after round %d", source.experiment, saved.round)
+                return snapshot
+        except CheckpointDamaged as error:
+            log.warning("the checkpoint of %s cannot be copied: %s", source.experiment, error)
+        log.warning("no checkpoint of %s can be used: its rounds are computed again and compared", source.experiment)
+        return None
 
     def _is_leaving(self) -> bool:
         return self._leaving is not None

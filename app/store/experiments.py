@@ -37,6 +37,7 @@ class Claim:
     next_round: int
     checkpoint: tuple[str, str] | None = None  # manifest and sha256
     has_stop_rule: bool = False
+    continues: str | None = None
 
 
 class NotNow(Exception):
@@ -291,7 +292,14 @@ def claim(session: Session, owner: str, lease_seconds: float) -> Claim | None:
         return None
     _touch(session, row)
     return Claim(
-        row.id, row.fence, owner, row.spec, row.next_round, checkpoint_of(row), has_stop_rule=row.stop is not None
+        row.id,
+        row.fence,
+        owner,
+        row.spec,
+        row.next_round,
+        checkpoint_of(row),
+        has_stop_rule=row.stop is not None,
+        continues=row.continues,
     )
 
 

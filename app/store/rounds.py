@@ -63,7 +63,7 @@ def commit_round(
     if record.round < row.next_round:
         return _compare(session, row, record)
     values = finite(record.model_dump())
-    _add_up(row, values)
+    add_up(row, values)
     session.flush()
     row.seq = sequence.take(session)
     session.add(
@@ -90,7 +90,8 @@ def would_stop(session: Session, claim: Claim, record: RoundRecord) -> bool:
     return row is not None and reason_to_stop(session, row, record.round, record.accuracy) is not None
 
 
-def _add_up(row: Experiment, values: dict[str, Any]) -> None:
+def add_up(row: Experiment, values: Mapping[str, Any]) -> None:
+    """The next round's part of the progress, the headline and the totals."""
     number, accuracy = values["round"], values["accuracy"]
     row.next_round = number + 1
     row.deaths = 0
@@ -143,6 +144,12 @@ def after(session: Session, experiment: str, round_number: int = -1) -> list[dic
         .order_by(col(Round.round))
     )
     return [round_view(row) for row in session.scalars(query)]
+
+
+def get(session: Session, experiment: str, number: int) -> dict[str, Any] | None:
+    """One record."""
+    row = session.get(Round, (experiment, number))
+    return None if row is None else round_view(row)
 
 
 DETAILS: dict[str, Any] = {"cohort": [], "client_accuracy": {}, "traces": {}}

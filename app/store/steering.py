@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy import ColumnElement, and_, delete, not_, select
 from sqlmodel import Session, col
 
-from app.store import experiments
+from app.store import continuing, experiments
 from app.store.clock import now, read_clock
 from app.store.experiments import ASKED, AlreadyFinished, NotNow
 from app.store.states import State
@@ -143,4 +143,5 @@ def remove(session: Session, experiment: str) -> None:
 
 
 def _outlived() -> ColumnElement[bool]:
-    return col(Experiment.deleted_at) < now() - KEEP_DELETED_SECONDS
+    """And no other experiment still waits to go on after its checkpoint."""
+    return and_(col(Experiment.deleted_at) < now() - KEEP_DELETED_SECONDS, not_(continuing.needed()))

@@ -41,6 +41,7 @@ class Experiment(SQLModel, table=True):
         Index("ix_experiment_state_seq", "state_seq"),
         Index("ix_experiment_fingerprint", "fingerprint"),
         Index("ix_experiment_sweep", "sweep"),
+        Index("ix_experiment_continues", "continues"),
         _shown_by("state"),
         _shown_by("algorithm"),
         _shown_by("dataset"),
@@ -80,6 +81,10 @@ class Experiment(SQLModel, table=True):
     """The swept fields and their values, the seed apart; null outside a sweep."""
     retry_of: str | None = Field(default=None, sa_column=Column(String(26)))
     """The experiment that this one repeats because it ended badly."""
+    continues: str | None = Field(default=None, sa_column=Column(String(26)))
+    """The experiment with another number of rounds whose first rounds it took over."""
+    taken_over: int = Field(default=0, sa_column=Column(Whole(), nullable=False, server_default="0"))
+    """How many rounds it took over, the opening among them."""
     stop: dict[str, Any] | None = Field(default=None, sa_column=Column(Object(nullable=True)))
     """The rule that may end it before its last round."""
     stopped_by: str | None = Field(default=None, sa_column=Column(Text))

@@ -102,6 +102,10 @@ class ExperimentView(BaseModel):
     sweep: str | None = Field(description="The sweep it belongs to")
     cell: dict[str, Any] | None = Field(description="The swept fields and their values, the seed apart")
     retry_of: str | None = Field(description="The experiment that it tries again")
+    continues: str | None = Field(
+        description="The experiment with another number of rounds whose first rounds it took over"
+    )
+    taken_over: int = Field(description="How many rounds it took over, the opening among them")
     deleted_at: str | None = Field(description="Since then it is hidden; a day later it is removed")
     has_checkpoint: bool = Field(description="Its state after some round can be downloaded")
     seq: int = Field(description="Number of its last change")
@@ -146,6 +150,8 @@ def experiment_view(row: Experiment, position: int | None = None) -> ExperimentV
         sweep=row.sweep,
         cell=row.cell,
         retry_of=row.retry_of,
+        continues=row.continues,
+        taken_over=row.taken_over,
         deleted_at=_iso(row.deleted_at),
         has_checkpoint=row.checkpoint is not None,
         seq=row.seq,
