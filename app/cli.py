@@ -446,6 +446,23 @@ def retry(ids: Ids, address: Address = "") -> None:
 
 
 @app.command()
+def extend(
+    experiment: Annotated[str, typer.Argument(help="Id of a finished experiment", metavar="ID")],
+    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds of the new experiment, more or fewer")],
+    watch_it: Annotated[bool, typer.Option("--watch", help="Show its rounds until it has ended")] = False,
+    address: Address = "",
+) -> None:
+    """Go on with a finished experiment to more rounds, or read fewer out of it: `fedarena extend ID --rounds 500`."""
+    with _client(address) as client:
+        found = _ask(client.extend, experiment, rounds)
+        key = found["id"]
+        out.print(f"{key}  {client.address}/experiments/{key}", highlight=False, soft_wrap=True)
+        out.print(escape(found["told"]), highlight=False, soft_wrap=True)
+        if watch_it:
+            raise typer.Exit(_watch(client, key))
+
+
+@app.command()
 def priority(
     value: Annotated[int, typer.Argument(min=-100, max=100, help="Higher ones are taken first")],
     ids: Ids,

@@ -105,6 +105,15 @@ class FedArena:
         """The new experiment."""
         return self._call("POST", f"/api/experiments/{experiment}/retry")
 
+    def extend(self, experiment: str, rounds: int, *, key: str | None = None) -> dict[str, Any]:
+        """The experiment with another number of rounds that has the common ones from the beginning.
+
+        With more rounds it goes on, with fewer it is finished at once; `told` says how. One with the same result that
+        is there already is given back.
+        """
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return self._call("POST", f"/api/experiments/{experiment}/extend", json={"rounds": rounds}, headers=headers)
+
     def delete(self, experiment: str) -> dict[str, Any]:
         """Hide an ended experiment; `undelete` within a day brings it back."""
         return self._call("DELETE", f"/api/experiments/{experiment}")

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from app import api, errors, pages, starter
 from app.api.artifacts import ArtifactWish
 from app.api.experiments import QueueChange
+from app.api.extend import Extension
 from app.api.services import Services
 from app.config import Settings, check_bind
 from app.events import Events
@@ -233,7 +234,7 @@ def _complete_openapi(app: FastAPI) -> None:
         if app.openapi_schema is None:
             schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
             parts = schema.setdefault("components", {}).setdefault("schemas", {})
-            for model in (ExperimentSpec, SweepSpec, QueueChange, ArtifactWish):
+            for model in (ExperimentSpec, SweepSpec, QueueChange, ArtifactWish, Extension):
                 found = model.model_json_schema(ref_template="#/components/schemas/{model}")
                 parts.update(found.pop("$defs", {}))
                 parts[model.__name__] = found

@@ -12,6 +12,7 @@ from app.api import (
     estimate,
     events,
     experiments,
+    extend,
     health,
     labels,
     partitions,
@@ -32,6 +33,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 
 router = APIRouter(prefix="/api", responses=REFUSED)
 router.include_router(experiments.router)
+router.include_router(extend.router)
 router.include_router(labels.router)
 router.include_router(rounds.router)
 router.include_router(compare.router)

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
-from app.api.once import find_answer, once
+from app.api.once import IdempotencyKey, created, find_answer, once, request_digest
 from app.api.plans import SubmittedPlan
 from app.api.services import ID, ONE_ID, SPEC_BODY, PostedSpec, Services, Using, check_spec, json_body, posted
 from app.errors import Errors, Refusal, not_found
@@ -50,10 +50,7 @@ class ExperimentPage(BaseModel):
     response_model=ExperimentView,
     openapi_extra=SPEC_BODY,
     responses={
-        201: {
-            "description": "The experiment is stored and queued",
-            "headers": {"Location": {"schema": {"type": "string"}, "description": "Address of the experiment"}},
-        }
+        201: created("The experiment is stored and queued", "experiment"),
     },
 )
 async def submit(
@@ -61,14 +58,10 @@ async def submit(
     use: Using,
     spec: PostedSpec,
     plan: SubmittedPlan,
-    idempotency_key: Annotated[
-        str | None,
-        Header(min_length=1, max_length=200, description="The same key with the same body makes one experiment"),
-    ] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Queue an experiment. It exists when the answer comes, whether or not a worker or the broker is there."""
-    address = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
-    digest = idempotency.request_hash(request.method, address, await request.body())
+    digest = await request_digest(request)
     answer, replayed = await run_in_threadpool(_submit, use, spec, plan, idempotency_key, digest)
     headers = {"Location": f"/api/experiments/{answer['id']}"}
     if replayed:

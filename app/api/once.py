@@ -1,8 +1,9 @@
 """Idempotency keys at the door: a request that is sent again makes nothing new."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Header, Request
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
@@ -10,6 +11,22 @@ from app.api.services import Services
 from app.errors import Refusal
 from app.store import idempotency
 from app.store.idempotency import KeyReused
+
+IdempotencyKey = Annotated[
+    str | None, Header(min_length=1, max_length=200, description="The same key with the same body makes it once")
+]
+
+
+def created(description: str, what: str) -> dict[str, Any]:
+    """A 201 in OpenAPI."""
+    location = {"schema": {"type": "string"}, "description": f"Address of the {what}"}
+    return {"description": description, "headers": {"Location": location}}
+
+
+async def request_digest(request: Request) -> str:
+    """What tells two requests with one key apart."""
+    address = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+    return idempotency.request_hash(request.method, address, await request.body())
 
 
 def once(

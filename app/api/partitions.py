@@ -66,13 +66,18 @@ def partition(use: Using, id: Id) -> PartitionPreview:
     except SpecError as error:
         [first, *_] = error.problems
         raise Refusal(409, first.message, field=first.field, value=first.value) from None
-    if stored is not None and found.fingerprint != stored:
+    refuse_other_partition(found.fingerprint, stored)
+    _known.put(found)
+    return found
+
+
+def refuse_other_partition(here: str, stored: str | None) -> None:
+    """Refusal: the files on this machine are not those that the experiment used."""
+    if stored is not None and here != stored:
         raise Refusal(
             409,
-            f"the data set on this machine gives the partition {found.fingerprint[:12]}, but the experiment used "
+            f"the data set on this machine gives the partition {here[:12]}, but the experiment used "
             f"{stored[:12]}: put the files that the worker used into the data folder here",
             field="partition_fingerprint",
             value=stored,
         )
-    _known.put(found)
-    return found

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from sqlmodel import Session
@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app import webhooks
 from app.api.experiments import QUEUE_BODY, PostedQueueChange
-from app.api.once import find_answer, once
+from app.api.once import IdempotencyKey, created, find_answer, once, request_digest
 from app.api.plans import SPAN
 from app.api.services import ID, ONE_ID, Services, Using, posted_json, weights_of
 from app.api.sweep_cost import CostView, cost_of, rehearsed_prices, unknown_kinds
@@ -203,25 +203,11 @@ def _check(use: Services, sweep: SweepSpec) -> tuple[SweepCheck, list[Experiment
     status_code=201,
     response_model=SweepView,
     openapi_extra=SWEEP_BODY,
-    responses={
-        201: {
-            "description": "The sweep and all its experiments are stored",
-            "headers": {"Location": {"schema": {"type": "string"}, "description": "Address of the sweep"}},
-        }
-    },
+    responses={201: created("The sweep and all its experiments are stored", "sweep")},
 )
-async def submit(
-    request: Request,
-    use: Using,
-    sweep: PostedSweep,
-    idempotency_key: Annotated[
-        str | None,
-        Header(min_length=1, max_length=200, description="The same key with the same body makes one sweep"),
-    ] = None,
-) -> Response:
+async def submit(request: Request, use: Using, sweep: PostedSweep, idempotency_key: IdempotencyKey = None) -> Response:
     """Queue a sweep: all its experiments or, if anything is wrong, none. A repeated key answers as it stands now."""
-    address = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
-    digest = idempotency.request_hash(request.method, address, await request.body())
+    digest = await request_digest(request)
     view, replayed = await run_in_threadpool(_submit, use, sweep, idempotency_key, digest)
     headers = {"Location": f"/api/sweeps/{view.id}"}
     if replayed:

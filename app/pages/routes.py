@@ -10,7 +10,7 @@ from app.comparison import curves
 from app.comparison.palette import method_title
 from app.pages.rendering import database_of, error_page, render, settings_of
 from app.pages.words import dataset_text, partition_text
-from app.store import experiments, listing, rounds, sequence, steering, sweeps
+from app.store import continuing, experiments, listing, rounds, sequence, steering, sweeps
 from app.store.listing import Filter, Sort
 from app.store.states import State
 from app.store.tables import Experiment
@@ -95,6 +95,8 @@ def experiment_page(request: Request, experiment: str) -> Response:
             "seq": seq,
             "experiment": view,
             "sweep": None if sweep is None else {"id": sweep.id, "name": sweep.name},
+            "source": _beside(experiments.get(session, row.continues)) if row.continues else None,
+            "heirs": [_beside(heir) for heir in continuing.heirs(session, experiment)],
             "rounds": records,
             "tested": len(tested),
             "detailed": most if thinned else None,
@@ -108,12 +110,22 @@ def experiment_page(request: Request, experiment: str) -> Response:
     return render(request, "experiment.html", "experiments", data=data, about=about)
 
 
+def _beside(row: Experiment | None) -> dict[str, Any] | None:
+    """An experiment with another number of rounds, for a link; None: it was deleted."""
+    return None if row is None else {"id": row.id, "rounds": row.rounds}
+
+
 def _understood(spec: dict[str, Any]) -> dict[str, Any]:
-    """The networks that the spec asks for, or what this version does not understand of it and how it is stored."""
+    """The networks that the spec asks for, and why its rounds are those of no other number of them.
+
+    Or what this version does not understand of it, and how it is stored.
+    """
     try:
-        return {"architectures": catalogue.architectures(ExperimentSpec.parse(spec)), "problems": []}
+        parsed = ExperimentSpec.parse(spec)
     except SpecError as error:
         return {"architectures": [], "problems": [str(problem) for problem in error.problems], "stored": spec}
+    fixed = parsed.depends_on_rounds()
+    return {"architectures": catalogue.architectures(parsed), "problems": [], "fixed_rounds": fixed}
 
 
 @router.get("/compare")

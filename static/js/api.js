@@ -79,6 +79,8 @@ export const api = {
   pause: (id) => post(`/api/experiments/${encodeURIComponent(id)}/pause`, {}),
   resume: (id) => post(`/api/experiments/${encodeURIComponent(id)}/resume`, {}),
   retry: (id) => post(`/api/experiments/${encodeURIComponent(id)}/retry`, {}),
+  /** With another number of rounds. */
+  extend: (id, rounds, key) => post(`/api/experiments/${encodeURIComponent(id)}/extend`, { rounds }, { "idempotency-key": key }),
   remove: (id) => call(`/api/experiments/${encodeURIComponent(id)}`, { method: "DELETE", headers: { accept: "application/json" } }),
   undelete: (id) => post(`/api/experiments/${encodeURIComponent(id)}/undelete`, {}),
   log: (id, after = 0) => call(`/api/experiments/${encodeURIComponent(id)}/log${query({ after })}`),

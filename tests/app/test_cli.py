@@ -245,6 +245,31 @@ def test_an_experiment_is_planned_steered_and_tried_again_by_command(
     assert call("log", key, *at).stdout == ""
 
 
+def test_an_experiment_goes_on_and_is_read_out_by_command(server: tuple[str, Settings], tmp_path: Path) -> None:
+    address, settings = server
+    at = ("--address", address)
+    key = call("submit", write_spec(tmp_path, seed=123), *at).stdout.split()[0]
+    while run_next(settings, "worker-1") is not None:
+        pass
+    found = call("extend", key, "--rounds", "5", *at)
+    assert found.exit_code == 0, found.stderr
+    first, told = found.stdout.splitlines()
+    longer = first.split()[0]
+    assert first == f"{longer}  {address}/experiments/{longer}"
+    assert told == f"rounds 0 to 3 are those of {key}; it goes on after the checkpoint of round 3"
+    with FedArena(address) as arena:
+        again = arena.extend(key, 5, key="once")
+        assert (again["id"], again["continues"], again["taken_over"]) == (longer, key, 4)
+    run_next(settings, "worker-1")
+    shorter = call("extend", longer, "--rounds", "4", "--watch", *at)
+    assert shorter.exit_code == 0
+    assert shorter.stdout.strip().endswith("finished")
+    refused = call("extend", key, "--rounds", "0", *at)
+    assert refused.exit_code == BAD_INPUT
+    gone = call("extend", "0" * 26, "--rounds", "5", *at)
+    assert (gone.exit_code, "there is no experiment" in gone.stderr) == (BAD_INPUT, True)
+
+
 def test_a_time_of_day_means_the_next_one_here() -> None:
     noon = datetime(2030, 6, 1, 12, 0).astimezone()
     assert moment("22:00", noon) == datetime(2030, 6, 1, 22, 0).astimezone()

@@ -353,3 +353,61 @@ def test_a_spec_that_is_not_understood_leaves_every_page_working(
         page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
     with store.write() as session:
         assert steering.mark_deleted(session, key) is not None
+
+
+def test_a_finished_experiment_goes_on_to_more_rounds_and_both_pages_name_each_other(
+    product: Product, open_page: OpenPage
+) -> None:
+    old = product.submit(small("short", rounds=4, seed=77))
+    product.wait(old)
+    page = open_page(f"/experiments/{old}")
+    page.get_by_role("button", name="Continue to … rounds").click()
+    page.get_by_label("Rounds", exact=True).fill("9")
+    assert (
+        "takes over rounds 0 to 4 and goes on from the last checkpoint" in page.locator("#extend-effect").inner_text()
+    )
+    page.get_by_role("button", name="Continue to 9 rounds").click()
+    page.wait_for_url(lambda url: "/experiments/" in url and old not in url)
+    longer = page.url.rpartition("/")[2]
+    page.wait_for_selector('#state .chip[data-state="finished"]')
+    page.wait_for_function("() => window.fedarena.charts.accuracy.data[0].x.length === 10")
+    assert drawn(page, "accuracy")["y"] == [record["accuracy"] for record in product.rounds(longer)]
+    assert product.rounds(longer)[:5] == product.rounds(old)
+    story = page.locator("#story")
+    assert story.inner_text() == "Goes on after round 4 of a run of 4 rounds"
+    story.get_by_role("link").click()
+    page.wait_for_url(f"**/{old}")
+    assert page.locator("#story").inner_text() == "Also with 9 rounds"
+
+
+def test_fewer_rounds_are_read_out_and_what_is_refused_is_told_in_the_form(
+    store: Database, open_page: OpenPage
+) -> None:
+    whole, rarely = put(store, seed=501), put(store, seed=502, evaluation={"every": 7})
+    page = open_page(f"/experiments/{rarely}", ignore=("409",))
+    form = page.locator("#extend")
+    assert form.is_hidden()
+    page.get_by_role("button", name="Continue to … rounds").click()
+    page.get_by_label("Rounds", exact=True).fill("10")
+    form.get_by_role("button", name="Read out 10 rounds").click()
+    form.get_by_text("because evaluation.every is 7").wait_for()
+    page.get_by_label("Rounds", exact=True).fill("40")
+    assert form.get_by_role("button").is_disabled()
+    page.keyboard.press("Escape")
+    assert form.is_hidden()
+    page.goto(page.url.replace(rarely, whole))
+    page.get_by_role("button", name="Continue to … rounds").click()
+    page.get_by_label("Rounds", exact=True).fill("10")
+    form.get_by_role("button", name="Read out 10 rounds").click()
+    page.wait_for_url(lambda url: "/experiments/" in url and whole not in url)
+    assert page.locator("#story").inner_text() == "Read out of a run of 40 rounds"
+    assert page.locator('[data-figure="round"]').inner_text().split()[-1] == "10"
+
+
+def test_a_method_whose_rounds_depend_on_their_number_says_so_before_it_is_asked(
+    store: Database, open_page: OpenPage
+) -> None:
+    page = open_page(f"/experiments/{put(store, seed=503, algorithm={'name': 'fedkd'})}")
+    page.get_by_role("button", name="Continue to … rounds").click()
+    assert "FedKD's energy threshold goes from 0.95 to 0.98" in page.locator("#extend-effect").inner_text()
+    assert page.locator("#extend-submit").is_disabled()

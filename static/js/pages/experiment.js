@@ -7,6 +7,7 @@ import { Chart } from "../chart.js";
 import { methodStyle, methodTitle } from "../colours.js";
 import { ACTIVE, all, fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
 import { listBefore } from "../editor.js";
+import { extendForm } from "../extend.js";
 import { Heatmap } from "../heatmap.js";
 import { LeftOut } from "../left-out.js";
 import { live, perFrame } from "../live.js";
@@ -243,6 +244,9 @@ const actions = actionButtons("", () => [experiment], ([done], action) => {
 });
 fill(one("#actions"), actions.buttons);
 
+const wallPerRound = () => (curves.length > 1 ? curves.total("seconds") / Math.max(1, curves.round[curves.length - 1]) : null);
+const renderExtend = data.problems.length ? () => {} : extendForm(() => experiment, data.fixed_rounds, wallPerRound);
+
 function renderHead() {
   const best = curves.best();
   const final = curves.final();
@@ -257,7 +261,7 @@ function renderHead() {
   bar.value = last;
   figure("bytes", curves.length ? formatBytes(curves.total("bytes")) : NONE, curves.length ? `${formatBytes(sums.up)} up · ${formatBytes(sums.down)} down` : "");
   figure("flops", curves.length ? formatFlops(curves.total("flops")) : NONE, curves.length > 1 ? `${formatFlops(curves.total("flops") / Math.max(1, last))} per round` : "");
-  const perRound = curves.length > 1 ? `${duration(curves.total("seconds") / Math.max(1, last))} per round` : "";
+  const perRound = curves.length > 1 ? `${duration(wallPerRound())} per round` : "";
   figure("time", curves.length ? duration(curves.total("seconds")) : NONE, left === null ? perRound : `about ${duration(left)} left`);
   const chip = one("#state");
   if (chip.dataset.state !== experiment.state) {
@@ -272,6 +276,7 @@ function renderHead() {
   });
   document.title = `${ACTIVE.has(experiment.state) && experiment.rounds ? `${last}/${experiment.rounds} · ` : ""}${experimentTitle(experiment, methodTitle)} · FedArena`;
   one("#checkpoint").hidden = !experiment.has_checkpoint;
+  renderExtend();
   renderWaiting(last);
   renderStory();
   renderError(last);
@@ -309,6 +314,17 @@ async function followQueue() {
   }
 }
 
+/** Its relatives with another number of rounds. */
+function lengths() {
+  const { continues, taken_over: taken, rounds } = experiment;
+  const link = ({ id: other, rounds: count }) => h("a", { href: `/experiments/${other}` }, `${integer(count)} rounds`);
+  const source = data.source ? ["a run of ", link(data.source)] : ["a run that was deleted"];
+  return [
+    continues && [taken > rounds ? "Read out of " : `Goes on after round ${integer(taken - 1)} of `, ...source],
+    data.heirs.length > 0 && ["Also with ", data.heirs.flatMap((heir, index) => [index ? ", " : "", link(heir)])],
+  ];
+}
+
 /** Where it comes from, why it waits, and what ended it early: one line, empty for most. */
 function renderStory() {
   const { state, window: hours, hold } = experiment;
@@ -318,6 +334,7 @@ function renderStory() {
   const parts = [
     data.sweep && ["Part of the sweep ", h("a", { href: `/sweeps/${data.sweep.id}` }, data.sweep.name ?? data.sweep.id)],
     experiment.retry_of && ["Retry of ", h("a", { href: `/experiments/${experiment.retry_of}` }, "an earlier attempt")],
+    ...lengths(),
     state === "paused" && [hold && hold !== "asked" ? `Paused: ${hold}` : "Paused by hand"],
     experiment.pause && !ended && ["Pauses after the present round"],
     later && [`Starts after ${clock(experiment.start_after)}`],

@@ -23,8 +23,8 @@ KEYS = {
     "id", "name", "tags", "notes", "state", "spec", "fingerprint", "partition_fingerprint", "environment",
     "bit_identical", "rounds", "next_round", "headline", "headline_rule", "conditions", "error", "created_at",
     "started_at", "finished_at", "seconds", "owner", "attempts", "priority", "position", "start_after", "window",
-    "pause", "hold", "stop", "stopped_by", "sweep", "cell", "retry_of", "has_checkpoint", "deleted_at", "seq",
-    "totals",
+    "pause", "hold", "stop", "stopped_by", "sweep", "cell", "retry_of", "continues", "taken_over",
+    "has_checkpoint", "deleted_at", "seq", "totals",
 }  # fmt: skip
 
 

@@ -136,7 +136,19 @@ def wishes() -> SearchStrategy[dict[str, Any]]:
     )
 
 
-BODIES = {"SweepSpec": sweeps, "ExperimentSpec": specs, "QueueChange": changes, "ArtifactWish": wishes}
+@st.composite
+def extensions(draw: st.DrawFn) -> dict[str, Any]:
+    """Fewer rounds than the finished experiments have, as many, and more."""
+    return {"rounds": draw(st.integers(1, 8))}
+
+
+BODIES = {
+    "SweepSpec": sweeps,
+    "ExperimentSpec": specs,
+    "QueueChange": changes,
+    "ArtifactWish": wishes,
+    "Extension": extensions,
+}
 
 
 def with_hooks(schema: BaseSchema, ids: dict[str, list[str]]) -> BaseSchema:
