@@ -1,11 +1,12 @@
 """ExperimentSpec: everything that decides a result, complete, checked, and nothing that says where it runs."""
 
+import difflib
 import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -423,7 +424,7 @@ def explain(error: Any, whole: str = "the spec") -> Problem:
     field, value, kind, context = ".".join(parts), error.get("input"), error["type"], error.get("ctx", {})
     if kind == "union_tag_invalid":
         tag = context["tag"]
-        return Problem(f"{field}.name", f"unknown {field} {_given(tag)}; known: {_tags(context)}", tag)
+        return Problem(f"{field}.name", f"unknown {field} {_given(tag)}; {_meant(str(tag), _tags(context))}", tag)
     if kind == "union_tag_not_found":
         return Problem(
             f"{field}.name",
@@ -434,7 +435,7 @@ def explain(error: Any, whole: str = "the spec") -> Problem:
         return Problem(field, "is required but was not given", None)
     if kind == "extra_forbidden":
         owner = f"{parts[0]} {member!r}" if member else whole if len(parts) == 1 else parts[0]
-        return Problem(field, f"{owner} has no field {_given(parts[-1])}{_owners(parts, member)}", value)
+        return Problem(field, f"{owner} has no field {_given(parts[-1])}{_fields(parts, member)}", value)
     if kind == "field":
         return Problem(context["field"], context["message"], context["value"])
     if kind in {"model_type", "model_attributes_type"}:
@@ -459,11 +460,19 @@ def _known(field: str) -> str:
     return "see `fedarena catalog`"
 
 
-def _owners(parts: list[str], member: str | None) -> str:
-    """Which methods do have that parameter, and which parameters this one has."""
-    if parts[0] != "algorithm" or member is None:
+def _meant(tag: str, known: str) -> str:
+    """What a misspelt name stands for; else all there are."""
+    close = difflib.get_close_matches(tag.lower(), known.split(", "), cutoff=0.75)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {known}"
+
+
+def _fields(parts: list[str], member: str | None) -> str:
+    """Which methods do have that parameter, and which fields the chosen method, data set or partition has."""
+    if member is None:
         return ""
     owners = [name for name, algorithm in REGISTRY.items() if parts[-1] in algorithm.Params.model_fields]
-    own = [name for name in REGISTRY[member].Params.model_fields if name != "name"]
-    hint = f"; it belongs to {', '.join(owners)}" if owners else ""
-    return f"{hint}; {member} has {', '.join(own) if own else 'no parameters'}"
+    hint = f"; it belongs to {', '.join(owners)}" if owners and parts[0] == "algorithm" else ""
+    models = get_args(ExperimentSpec.model_fields[parts[0]].annotation)
+    [chosen] = [model for model in models if member in get_args(model.model_fields["name"].annotation)]
+    own = ", ".join(name for name in chosen.model_fields if name != "name")
+    return f"{hint}; {member} has {own or 'no parameters'}"

@@ -51,6 +51,11 @@ def test_a_stored_spec_parses_to_itself() -> None:
     ("changes", "expected"),
     [
         ({"algorithm": {"name": "fedfoo"}}, "algorithm.name: unknown algorithm 'fedfoo'; known: pfedafm"),
+        ({"algorithm": {"name": "pfedamf"}}, "algorithm.name: unknown algorithm 'pfedamf'; did you mean pfedafm?"),
+        (
+            {"partition": {"name": "dirichlet", "alpha": 0.1}},
+            "partition.alpha: partition 'dirichlet' has no field 'alpha'; dirichlet has labels, split, seed, beta",
+        ),
         ({"clients": 0}, "clients: must be greater than or equal to 1, but got 0"),
         ({"participation": 1.5}, "participation: must be less than or equal to 1, but got 1.5"),
         ({"algorithm": {"name": "fedavg", "mu": 1}}, "algorithm.mu: algorithm 'fedavg' has no field 'mu'"),
