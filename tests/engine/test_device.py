@@ -183,7 +183,7 @@ def test_compiled_steps_learn_the_same(small_spec: SpecMaker) -> None:
         pytest.skip(f"torch.compile does not work here: {run.compute.why_not_compiled}")
     assert run.environment["compile"] == "on"
     for compiled, plain in zip(run.rounds(), records_of(spec), strict=True):
-        assert compiled.loss == pytest.approx(plain.loss, rel=1e-3)
+        assert plain.loss is None or compiled.loss == pytest.approx(plain.loss, rel=1e-3)
         assert compiled.client_flops == plain.client_flops
 
 

@@ -149,3 +149,18 @@ def test_small_networks_do_not_pay_for_torchvision() -> None:
         "sys.exit('torchvision' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+POOLED = ("fedavgcnn", "googlenet", "mobilenetv2", "resnet18", "resnet50", "vit-b-32")
+"""One of each width that is pooled."""
+
+
+@pytest.mark.parametrize("architecture", POOLED)
+def test_the_common_width_is_made_without_sums_whose_order_a_gpu_chooses(architecture: str) -> None:
+    """Its gradients are added up there in any order: of two numbers that is the same sum, of three it is not."""
+    with torch.device("meta"):
+        body = build(architecture, (3, 64, 64), 10).body.eval()
+        width = body.trunk(torch.zeros(2, 3, 64, 64)).shape[1]
+    resize: nn.Module = body.resize
+    shares = torch.autograd.functional.jacobian(resize, torch.ones(1, width))
+    assert (shares.reshape(-1, width) != 0).sum(0).max() <= 2
