@@ -30,7 +30,7 @@ def list_sets() -> None:
         clients = f", {row.clients} clients" if row.clients else ""
         spec = f"imported, set: {row.name}" if row.imported else row.name
         missing = "missing: fedarena data " + ("import pacs --from FOLDER" if row.name == "pacs" else f"get {row.name}")
-        place = f"{row.location}{clients}" if row.available else missing
+        place = f"{row.location}{clients}" if row.available else f"{row.lacks}; {missing}" if row.lacks else missing
         images = f"{row.found:,} of {row.images:,}" if row.incomplete else f"{row.images:,}"
         table.add_row(spec, images, f"{row.classes}", f"{channels}×{height}×{width}", place)
     console = Console()

@@ -116,6 +116,7 @@ class Availability:
     imported: bool = False
     clients: int = 0  # of an imported set
     found: int | None = None  # images that lie there, where they were counted
+    lacks: str = ""  # of a missing set: which of its files miss in which folder, where some are there
 
     @property
     def incomplete(self) -> bool:
@@ -139,6 +140,7 @@ def available(root: Path | None, *, count: bool = False) -> tuple[Availability, 
                 bool(location),
                 location,
                 found=place[0].count(place[1]) if count and place is not None else None,
+                lacks="" if location else _lacks(entry.name, root),
             )
         )
     for name, path in sorted(_imported_files(root).items()):
@@ -189,7 +191,14 @@ def missing_message(name: str, root: Path | None) -> str:
     )
     command = f"fedarena data get {name}" if name != "pacs" else f"fedarena data import {name} --from FOLDER"
     where = ", ".join(places) or "no folder: no data folder is set (FEDARENA_DATA)"
-    return f"the data set {name} is missing: it was looked for in {where}; fetch it with: {command}"
+    part = f"; {lacks}" if (lacks := _lacks(name, root)) else ""
+    return f"the data set {name} is missing: it was looked for in {where}{part}; fetch it with: {command}"
+
+
+def _lacks(name: str, root: Path | None) -> str:
+    """`/data/cifar-10-batches-bin lacks data_batch_3.bin`; empty where none of its files is there."""
+    part = readers.find_part(name, root)
+    return f"{part[0]} lacks {', '.join(part[1])}" if part else ""
 
 
 def _imported_files(root: Path | None) -> dict[str, Path]:

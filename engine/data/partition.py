@@ -93,6 +93,11 @@ class Partition:
     def test_counts(self, labels: Tensor) -> Tensor:
         return self._count([share.test for share in self.shares], labels)
 
+    def majority_share(self, labels: Tensor) -> float:
+        """Mean over the clients of the share that the most frequent class has of a client's test set."""
+        counts = self.test_counts(labels)
+        return (counts.amax(1).double() / counts.sum(1)).mean().item()
+
     def _count(self, lists: list[Tensor], labels: Tensor) -> Tensor:
         first = self.shares[0].label_map
         classes = self.classes if first is None else first.numel()

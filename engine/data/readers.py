@@ -56,6 +56,18 @@ class Layout:
     files: Callable[[Path], list[Path]]  # every file that is read, in a fixed order
     read: Callable[[Path], Contents]
     count: Callable[[Path], int | None] = lambda _folder: None  # images; None: only decoding them all would tell
+    lacks: Callable[[Path], tuple[str, ...]] = lambda _folder: ()  # files that miss where others of the layout are
+
+
+def _lacking(needed: Callable[[Path], Sequence[Path]]) -> Callable[[Path], tuple[str, ...]]:
+    """The names of the needed files that are missing; none where the folder has none of them."""
+
+    def lacks(folder: Path) -> tuple[str, ...]:
+        paths = needed(folder)
+        missing = tuple(path.name for path in paths if not path.exists())
+        return missing if len(missing) < len(paths) else ()
+
+    return lacks
 
 
 def quiet(done: int, total: int) -> None:
@@ -83,6 +95,10 @@ def _idx_file(folder: Path, stem: str, kind: str) -> Path | None:
 def _idx_files(folder: Path) -> list[Path]:
     found = [_idx_file(folder, stem, kind) for stem, kind in _IDX_PARTS]
     return [path for path in found if path is not None]
+
+
+def _idx_needed(folder: Path) -> list[Path]:
+    return [_idx_file(folder, stem, kind) or folder / f"{stem}-{kind}-ubyte" for stem, kind in _IDX_PARTS]
 
 
 def _read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
@@ -160,6 +176,7 @@ def _idx_layout(title: str, folders: tuple[str, ...], class_names: tuple[str, ..
         _idx_files,
         _idx_reader(class_names),
         _count_idx,
+        _lacking(_idx_needed),
     )
 
 
@@ -554,6 +571,7 @@ def _cifar_layouts(form: _Cifar, binary: str, pickled: str, name_files: tuple[st
             _with_names(binaries, *name_files),
             _binary_reader(form, name_files),
             _count_binary(form),
+            _lacking(binaries),
         ),
         Layout(
             pickled,
@@ -561,6 +579,7 @@ def _cifar_layouts(form: _Cifar, binary: str, pickled: str, name_files: tuple[st
             _all_there(pickles),
             _with_names(pickles, form.names),
             _pickle_reader(form),
+            lacks=_lacking(pickles),
         ),
     )
 
@@ -586,6 +605,7 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
             _flowers_files,
             _read_flowers,
             _count_images(_flowers_files),
+            _lacking(lambda folder: [folder / name for name in ("jpg", "imagelabels.mat", "setid.mat")]),
         ),
         Layout(
             "class folders",
@@ -643,6 +663,15 @@ def find(name: str, root: Path | None) -> tuple[Layout, Path] | None:
         for folder in folders_to_search(name, layout, root):
             if folder.is_dir() and layout.match(folder):
                 return layout, folder
+    return None
+
+
+def find_part(name: str, root: Path | None) -> tuple[Path, tuple[str, ...]] | None:
+    """A folder that holds some files of a layout, and those that it lacks; asked when `find` has found nothing."""
+    for layout in LAYOUTS[name]:
+        for folder in folders_to_search(name, layout, root):
+            if folder.is_dir() and (missing := layout.lacks(folder)):
+                return folder, missing
     return None
 
 

@@ -35,6 +35,13 @@ def test_ls_says_how_many_images_of_a_set_that_is_not_complete_are_there(root: P
     assert "5 of 70,000" in run("ls").output
 
 
+def test_ls_names_the_file_that_a_folder_lacks(root: Path) -> None:
+    layouts.write_idx(root / "mnist", pixels(3, channels=1), pixels(2, channels=1))
+    (root / "mnist/t10k-labels-idx1-ubyte").unlink()
+    words = " ".join(run("ls").output.split())
+    assert "lacks t10k-labels-idx1-ubyte; missing: fedarena data get mnist" in words
+
+
 def test_a_folder_is_imported_and_listed(root: Path, tmp_path: Path) -> None:
     layouts.write_idx(tmp_path / "from", pixels(3, channels=1), pixels(2, channels=1))
     answer = run("import", "mnist", "--from", str(tmp_path / "from"))

@@ -1,3 +1,4 @@
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ import torch
 from pydantic import TypeAdapter
 
 from engine.data import readers
-from engine.data.datasets import Dataset, load
+from engine.data.datasets import Dataset, available, load
 from engine.data.errors import DataDamaged, DataMissing
 from engine.data.spec import Cifar100, DatasetSpec, ImageSet
 from tests.engine.data import layouts
@@ -279,11 +280,55 @@ def test_without_a_data_folder_the_message_says_so() -> None:
         load(ImageSet(name="cifar10"), None)
 
 
-def test_a_set_with_a_missing_batch_counts_as_missing(tmp_path: Path) -> None:
-    layouts.write_cifar10_binary(tmp_path / "cifar10", BATCHES, IDS)
-    (tmp_path / "cifar10/data_batch_5.bin").unlink()
-    with pytest.raises(DataMissing):
-        published("cifar10", tmp_path)
+PARTS: dict[str, tuple[str, Callable[[Path], None], str]] = {
+    "binary batch": (
+        "cifar10",
+        lambda root: layouts.write_cifar10_binary(root / "cifar10", BATCHES, IDS),
+        "cifar10/data_batch_5.bin",
+    ),
+    "pickled batch": (
+        "cifar10",
+        lambda root: layouts.write_cifar10_pickles(root / "cifar10", BATCHES, IDS),
+        "cifar10/test_batch",
+    ),
+    "idx file": (
+        "mnist",
+        lambda root: layouts.write_idx(root / "mnist", pixels(3, channels=1), pixels(2, channels=1)),
+        "mnist/t10k-labels-idx1-ubyte",
+    ),
+    "labels of flowers": (
+        "flowers102",
+        lambda root: layouts.write_flowers(root / "flowers-102", [1, 2, 3], train=[1], valid=[2], test=[3]),
+        "flowers-102/imagelabels.mat",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "write", "file"), PARTS.values(), ids=PARTS)
+def test_a_set_without_one_of_its_files_is_missing_and_the_file_is_named(
+    tmp_path: Path, name: str, write: Callable[[Path], None], file: str
+) -> None:
+    write(tmp_path)
+    (tmp_path / file).unlink()
+    told = f"{(tmp_path / file).parent} lacks {Path(file).name}"
+    with pytest.raises(DataMissing, match=re.escape(f"; {told}; fetch it with")):
+        published(name, tmp_path)
+    assert [row.lacks for row in available(tmp_path) if row.name == name] == [told]
+
+
+def test_a_folder_with_none_of_the_files_lacks_nothing(tmp_path: Path) -> None:
+    (tmp_path / "cifar10").mkdir()
+    assert readers.find_part("cifar10", tmp_path) is None
+
+
+def test_fewer_images_than_published_are_counted_in_every_layout_of_image_files(tmp_path: Path) -> None:
+    layouts.write_cifar100_binary(tmp_path / "cifar-100-binary", pixels(110), pixels(21, seed=1))
+    picture_folders(tmp_path / "PACS", "photo/dog", "sketch/dog")
+    layouts.write_flowers(tmp_path / "flowers-102", [1, 2, 3], train=[1], valid=[2], test=[3])
+    rows = {row.name: row for row in available(tmp_path, count=True)}
+    found = {name: rows[name].found for name in ("cifar100", "pacs", "flowers102")}
+    assert found == {"cifar100": 131, "pacs": 2, "flowers102": 3}
+    assert all(rows[name].incomplete for name in found)
 
 
 def test_the_clients_of_a_folder_must_be_numbered_without_a_gap(tmp_path: Path) -> None:
