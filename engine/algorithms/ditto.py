@@ -12,7 +12,8 @@ v_k is a whole model of its own with its own running statistics; it starts at w^
 client is idle. Deviation: one average per architecture. The loss of a round is that of the global branch.
 
 The authors' λ = 1 goes with plain SGD. Momentum m makes a steady pull 1/(1-m) times as strong, so preset A, with
-m = 0.9, sets λ = 0.1; with λ = 1 the personal model would be the global one again after a few steps.
+m = 0.9, sets λ = 0.1; with λ = 1 the personal model would be the global one again after a few steps. Preset C, with
+m = 0.5, keeps λ = 1, which then pulls like λ = 2, the largest value that the authors tried.
 """
 
 import copy

@@ -9,8 +9,8 @@ Augmentation under Non-IID Private Data. NeurIPS workshop MLPCD 2018. https://ar
     use      F_k(x)
 
 A sample whose class has no ḡ_c yet adds nothing to the second term, and the mean still divides by the batch size.
-Deviations: the target is the softmax of the mean logits (a public code uses the logits themselves as probabilities,
-which is unbounded: `target`). The paper leaves the receiver's own logits out of its average; the papers that compare
+Deviations: the target is the softmax of the mean logits; one public code uses the logits themselves as probabilities,
+which is unbounded (`target`). The paper leaves the receiver's own logits out of its average; the papers that compare
 with it do not (`leave_one_out`). The augmentation of the second half of the paper is another method.
 """
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from engine.algorithms.ditto import PERSONAL
+from engine.algorithms.ditto import PERSONAL, DittoParams
 from engine.run import Run
+from engine.spec import ExperimentSpec
 from engine.training import proximity
 from tests.engine.algorithms.federation import ALONE, PLAIN, finished, local_work, own, prices, same, same_servers
 from tests.engine.conftest import SpecMaker, records_of
@@ -122,6 +123,16 @@ def test_a_personal_model_waits_at_its_start_until_its_client_takes_part(small_s
     opening, record = list(run.rounds())
     idle = set(map(str, range(6))) - set(map(str, record.cohort))
     assert {k: record.client_accuracy[k] for k in idle} == {k: opening.client_accuracy[k] for k in idle}
+
+
+@pytest.mark.parametrize("preset", ["A", "B", "C"])
+def test_no_preset_lets_momentum_make_dittos_pull_stronger_than_its_authors(preset: str) -> None:
+    """A steady pull λ adds up to λ/(1-m); the authors' λ = 1 goes without momentum, and C's m = 0.5 doubles it."""
+    data = {"dataset": {"name": "cifar10"}, "partition": {"name": "pathological"}, "models": {"family": "cnn-1"}}
+    spec = ExperimentSpec.parse({"preset": preset, "algorithm": {"name": "ditto"}, **data})
+    assert isinstance(spec.algorithm, DittoParams)
+    pull = spec.algorithm.weight / (1 - spec.training.momentum)
+    assert pull == pytest.approx({"A": 1, "B": 1, "C": 2}[preset])
 
 
 def test_without_personal_epochs_the_personal_model_never_moves(small_spec: SpecMaker) -> None:
