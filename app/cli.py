@@ -206,7 +206,7 @@ def run(
         for kind, target in (("features", features), ("weights", save_weights)):
             if target is not None:
                 _write_artifact(job, kind, target)
-    _summary(spec, records, out_dir)
+    _summary(spec, job, records, out_dir)
     raise typer.Exit(code)
 
 
@@ -497,9 +497,10 @@ def list_experiments(
     if as_json:
         _print_json(page["items"])
         return
-    table = Table("id", "name", "algorithm", "data set", "state", "round", "best")
+    table = Table("id", "name", "algorithm", "data set", "state", "round", "accuracy")
     for item in page["items"]:
-        best = item["headline"] and item["headline"]["best_accuracy"]
+        accuracy = item["headline"] and item["headline"][f"{item['headline_rule']}_accuracy"]
+        mark = " (no convergence)" if item["no_convergence"] else ""
         table.add_row(
             item["id"],
             escape(item["name"] or ""),
@@ -507,7 +508,7 @@ def list_experiments(
             item["spec"]["dataset"]["name"],
             item["state"],
             f"{max(0, item['next_round'] - 1)}/{item['rounds']}",
-            "" if best is None else f"{best:.1%}",
+            "" if accuracy is None else f"{accuracy:.1%}{mark}",
         )
     out.print(table)
 
@@ -826,6 +827,8 @@ def _write_result(folder: Path, spec: "ExperimentSpec", job: "Run", records: "li
         "environment": job.environment,
         "rounds": rounds,
         "headline": headline(records).model_dump(),
+        "majority_share": job.majority_share,
+        "no_convergence": _not_converged(spec, job, records),
     }
     text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "result.json").write_text(text + "\n", encoding="utf-8")
@@ -833,8 +836,15 @@ def _write_result(folder: Path, spec: "ExperimentSpec", job: "Run", records: "li
         file.writelines(csv_lines(rounds))
 
 
-def _summary(spec: "ExperimentSpec", records: "list[RoundRecord]", folder: Path | None) -> None:
-    from engine.records import headline
+def _not_converged(spec: "ExperimentSpec", job: "Run", records: "list[RoundRecord]") -> bool:
+    from engine.records import headline, headline_rule, no_convergence
+
+    finished = bool(records) and records[-1].round == spec.rounds
+    return finished and no_convergence(headline(records).judged(headline_rule(spec.canonical())), job.majority_share)
+
+
+def _summary(spec: "ExperimentSpec", job: "Run", records: "list[RoundRecord]", folder: Path | None) -> None:
+    from engine.records import NO_CONVERGENCE, headline
 
     numbers = headline(records)
     table = Table(show_header=False, title=escape(spec.name or spec.algorithm.name), title_justify="left")
@@ -844,6 +854,8 @@ def _summary(spec: "ExperimentSpec", records: "list[RoundRecord]", folder: Path 
     if numbers.best_accuracy is not None and numbers.final_accuracy is not None:
         table.add_row("best accuracy", f"{numbers.best_accuracy:.2%} (round {numbers.best_round})")
         table.add_row("final accuracy", f"{numbers.final_accuracy:.2%}")
+    if _not_converged(spec, job, records):
+        table.add_row("", f"{NO_CONVERGENCE}: {job.majority_share:.2%}")
     table.add_row("bytes up", f"{sum(record.bytes_up for record in records):,}")
     table.add_row("bytes down", f"{sum(record.bytes_down for record in records):,}")
     table.add_row("client FLOPs", f"{sum(record.client_flops for record in records):.3g}")

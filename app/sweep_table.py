@@ -12,7 +12,7 @@ from app.comparison.groups import METHOD, field_title, shown
 from app.comparison.palette import method_title
 from app.store.sweep_views import Spread, SweepView, spread
 from app.tex import tex
-from engine.records import CostToTarget
+from engine.records import NO_CONVERGENCE, CostToTarget
 
 FORMATS = {
     "csv": "text/csv; charset=utf-8",
@@ -35,6 +35,8 @@ class Measure:
     larger_is_better: bool = True
     judged: bool = True
     """Whether methods are ranked by it: of best and final accuracy only the one that the protocol names."""
+    marks: tuple[str, ...] = ()
+    """Behind the number of each row, where there are any."""
 
     def text(self, row: int) -> str:
         """`77.30 ± 0.21`; one seed has no deviation."""
@@ -42,7 +44,8 @@ class Measure:
         if found is None:
             return "–"
         mean = f"{found.mean * self.scale:.{self.digits}f}"
-        return mean if found.std is None else f"{mean} ± {found.std * self.scale:.{self.digits}f}"
+        number = mean if found.std is None else f"{mean} ± {found.std * self.scale:.{self.digits}f}"
+        return number + (self.marks[row] if self.marks else "")
 
     def best(self, conditions: Sequence[str | None]) -> frozenset[int]:
         """The best rows under equal conditions by the printed mean, so that equal texts are treated alike."""
@@ -73,34 +76,43 @@ class SweepTable:
     conditions: tuple[str | None, ...]
     """Rows under equal conditions can be ranked; None: this row cannot."""
     measures: tuple[Measure, ...]
+    not_converged: tuple[int, ...] = ()
+    """How many of the finished seeds of each row did not converge."""
+
+    @property
+    def note(self) -> str | None:
+        """What the mark means, where there is one."""
+        return f"† {NO_CONVERGENCE}." if any(self.not_converged) else None
 
     def as_csv(self) -> str:
         """Numbers in full: accuracies are fractions, a column each for mean and deviation."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\r\n")
         pairs = [f"{measure.name}_{part}" for measure in self.measures for part in ("mean", "std")]
-        writer.writerow([*self.paths, "seeds", *pairs])
+        writer.writerow([*self.paths, "seeds", "no_convergence", *pairs])
         for number, row in enumerate(self.rows):
             numbers: list[Any] = []
             for measure in self.measures:
                 found = measure.values[number]
                 numbers += ["", ""] if found is None else [found.mean, "" if found.std is None else found.std]
-            writer.writerow([*(_harmless(_plain(row.get(path))) for path in self.paths), self.seeds[number], *numbers])
+            counts = [self.seeds[number], self.not_converged[number]]
+            writer.writerow([*(_harmless(_plain(row.get(path))) for path in self.paths), *counts, *numbers])
         return out.getvalue()
 
     def as_markdown(self) -> str:
         lines = self._lines(lambda text: text.replace("|", "\\|").replace("\n", " "), "**{}**")
         head, *body = (f"| {' | '.join(cells)} |" for cells in lines)
         rule = "|".join(["---"] * len(self.paths) + ["---:"] * (1 + len(self.measures)))
-        return "\n".join([head, f"|{rule}|", *body]) + "\n"
+        return "\n".join([head, f"|{rule}|", *body, *(["", self.note] if self.note else [])]) + "\n"
 
     def as_latex(self) -> str:
         lines = self._lines(tex, "\\textbf{{{}}}")
         head, *body = (f"  {' & '.join(cells)} \\\\" for cells in lines)
         columns = "l" * len(self.paths) + "r" * (1 + len(self.measures))
+        note = [f"\\par\\smallskip{{\\footnotesize {tex(self.note)}}}"] if self.note else []
         return "\n".join(
             [f"\\begin{{tabular}}{{{columns}}}", "  \\toprule", head, "  \\midrule", *body, "  \\bottomrule",
-             "\\end{tabular}", ""]
+             "\\end{tabular}", *note, ""]
         )  # fmt: skip
 
     def _lines(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
@@ -119,9 +131,16 @@ def make_table(view: SweepView, costs: Mapping[str, CostToTarget] | None = None)
     """Mean ± deviation over the finished seeds; `costs` by experiment adds what it took to reach the target."""
     rules = {cell.headline_rule for cell in view.cells}
     best, final = (tuple(getattr(cell, name) for cell in view.cells) for name in ("best", "final"))
+    not_converged = tuple(sum(run.no_convergence for run in cell.runs) for cell in view.cells)
+    seeds = tuple(0 if cell.best is None else cell.best.seeds for cell in view.cells)
+    marks = tuple(map(convergence_mark, not_converged, seeds))
+    marked = {
+        rule: tuple(mark if cell.headline_rule == rule else "" for cell, mark in zip(view.cells, marks, strict=True))
+        for rule in ("best", "final")
+    }
     measures = [
-        Measure("best_accuracy", "Best (%)", best, 100, judged=rules == {"best"}),
-        Measure("final_accuracy", "Final (%)", final, 100, judged=rules == {"final"}),
+        Measure("best_accuracy", "Best (%)", best, 100, judged=rules == {"best"}, marks=marked["best"]),
+        Measure("final_accuracy", "Final (%)", final, 100, judged=rules == {"final"}, marks=marked["final"]),
     ]
     if costs is not None:
         target = f"{100 * view.document['report']['target']:.6g} %"
@@ -140,10 +159,18 @@ def make_table(view: SweepView, costs: Mapping[str, CostToTarget] | None = None)
     return SweepTable(
         paths=tuple(view.paths),
         rows=tuple(cell.values for cell in view.cells),
-        seeds=tuple(0 if cell.best is None else cell.best.seeds for cell in view.cells),
+        seeds=seeds,
         conditions=tuple(cell.conditions if view.comparable else None for cell in view.cells),
         measures=tuple(measures),
+        not_converged=not_converged,
     )
+
+
+def convergence_mark(some: int, seeds: int) -> str:
+    """Behind an accuracy: nothing, a mark, or a mark with how many of the seeds it is about."""
+    if some == 0:
+        return ""
+    return " †" if some == seeds else f" † ({some} of {seeds})"
 
 
 def _all_or_none(values: Sequence[float | None]) -> Spread | None:

@@ -10,6 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 TraceValue = float | list[float] | None
 
+CONVERGENCE_MARGIN = 0.02
+"""Points above the share of the majority class that a finished run must pass, or it is said not to have converged."""
+NO_CONVERGENCE = (
+    f"no convergence: at most {100 * CONVERGENCE_MARGIN:g} points above what naming the most frequent class of each "
+    "client’s test set reaches; papers print “–”"
+)
+"""What the mark † of such a run means, in every table; static/js/convergence.js says the same."""
+
 
 class Dropped(BaseModel):
     """What did not count in a round because its numbers were not finite."""
@@ -70,6 +78,10 @@ class Headline(BaseModel):
     best_round: int | None = Field(None, description="The first round that reached it")
     final_accuracy: float | None = Field(None, description="Accuracy of the last tested round")
 
+    def judged(self, rule: "HeadlineRule") -> float | None:
+        """The accuracy that counts."""
+        return self.final_accuracy if rule == "final" else self.best_accuracy
+
 
 def headline(records: Iterable[RoundRecord | Mapping[str, Any]]) -> Headline:
     """Best and final accuracy over the tested rounds; the opening (round 0) does not count."""
@@ -97,6 +109,16 @@ HeadlineRule = Literal["best", "final"]
 def headline_rule(spec: Mapping[str, Any]) -> HeadlineRule:
     """Which accuracy an experiment is judged by: the final one under protocol C, the best one under A and B."""
     return "final" if spec["evaluation"].get("protocol") == "C" else "best"
+
+
+def no_convergence(accuracy: float | None, majority_share: float | None) -> bool:
+    """Whether the accuracy that a finished run is judged by tells that nothing was learned.
+
+    `majority_share` is reached without learning: by naming the most frequent class of each client's test set.
+    """
+    if accuracy is None or majority_share is None:
+        return False
+    return accuracy <= majority_share + CONVERGENCE_MARGIN
 
 
 def conditions(spec: Mapping[str, Any]) -> str:

@@ -101,6 +101,7 @@ class Run:
         self.compute = Compute(device, precision=precision, compile=compile, stacked=stacked)
         self.threads = threads
         dataset, self.partition, self.setup = set_up(spec, data_root)
+        self.majority_share = self.partition.majority_share(dataset.labels)
         self.dataset = self.compute.resident(dataset)
         if spec.models.pretrained is not None:
             start = starting_points(spec.models.pretrained, self.setup, weights)

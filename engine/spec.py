@@ -123,6 +123,14 @@ class ModelsSpec(Frozen):
         return value
 
 
+MOST_CLIENTS = 10_000
+
+
+def cohort_size(clients: int, participation: float) -> int:
+    """K = max(1, ⌊C·N + 1e-6⌋): the clients that take part in a round."""
+    return max(1, int(participation * clients + 1e-6))
+
+
 class TrainingSpec(Frozen):
     """Local SGD, the same for every method."""
 
@@ -192,7 +200,7 @@ class ExperimentSpec(Frozen):
     partition: PartitionSpec
     models: ModelsSpec = Field(description="Which network each client owns")
     topology: Literal["server", "token-walk", "gossip"] = Field("server", description="Who talks to whom")
-    clients: int = Field(10, ge=1, le=10_000, description="Number of clients N")
+    clients: int = Field(10, ge=1, le=MOST_CLIENTS, description="Number of clients N")
     participation: float = Field(
         1.0,
         gt=0,
@@ -271,8 +279,7 @@ class ExperimentSpec(Frozen):
 
     @property
     def cohort_size(self) -> int:
-        """K = max(1, ⌊C·N + 1e-6⌋)."""
-        return max(1, int(self.participation * self.clients + 1e-6))
+        return cohort_size(self.clients, self.participation)
 
     @property
     def partition_seed(self) -> int:

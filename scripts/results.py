@@ -34,9 +34,11 @@ from app.store.database import Database
 from app.store.migrate import migrate
 from app.store.plan import Plan
 from app.store.states import State
+from app.store.views import not_converged
+from app.sweep_table import convergence_mark
 from app.sweeps import Cell, SweepPlan, SweepSpec, label, make_plan
 from engine.algorithms import REGISTRY
-from engine.records import CostToTarget, RoundRecord, cost_to_target, headline
+from engine.records import NO_CONVERGENCE, CostToTarget, RoundRecord, cost_to_target, headline
 from engine.spec import ExperimentSpec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,7 +75,8 @@ def adopt(database: Database, outputs: Path, shipped: Path) -> int:
             claim = experiments.claim(session, f"{file}", 60)
             if claim is None or claim.experiment != row.id:
                 raise RuntimeError(f"{file} could not be stored: another process works in {database}")
-            experiments.begin(session, claim, result["partition_fingerprint"], result.get("environment") or {})
+            found = (result["partition_fingerprint"], result.get("environment") or {}, result.get("majority_share"))
+            experiments.begin(session, claim, *found)
             for record in records:
                 rounds.commit_round(session, claim, record, 60)
         adopted += 1
@@ -92,6 +95,7 @@ def ship(database: Database, runs: Sequence[Sequence["Finished"]], shipped: Path
             "fingerprint": row.fingerprint,
             "partition_fingerprint": row.partition_fingerprint,
             "environment": row.environment,
+            "majority_share": row.majority_share,
             "rounds": run.records,
         }
         file = shipped / f"{row.fingerprint[:16]}.json.gz"
@@ -152,6 +156,7 @@ class Finished:
     records: list[dict[str, Any]]
     clients: list[float]
     """The newest accuracy of every client."""
+    no_convergence: bool
 
 
 def finished(database: Database, plan: SweepPlan) -> list[list[Finished]]:
@@ -164,7 +169,9 @@ def finished(database: Database, plan: SweepPlan) -> list[list[Finished]]:
             if state is State.FINISHED:
                 newest = rounds.latest_client_accuracy(session, key, point.spec.clients)
                 clients = [value for value in newest.values() if value is not None]
-                found[point.cell].append(Finished(key, point.seed, rounds.after(session, key), clients))
+                row = experiments.some(session, [key])[key]
+                mark = not_converged(row, row.spec)
+                found[point.cell].append(Finished(key, point.seed, rounds.after(session, key), clients, mark))
     return found
 
 
@@ -181,7 +188,7 @@ def row(title: str, runs: Sequence[Finished], target: float) -> str:
     numbers = [headline(found) for found in records]
     costs: list[CostToTarget] = [cost_to_target(found, target) for found in records]
     cells = [
-        title,
+        title + convergence_mark(sum(run.no_convergence for run in runs), len(runs)),
         str(len(runs)),
         spread([number.best_accuracy or 0.0 for number in numbers], 100),
         spread([number.final_accuracy or 0.0 for number in numbers], 100),
@@ -235,6 +242,8 @@ def table(plan: SweepPlan, runs: Sequence[Sequence[Finished]], name: str) -> str
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [row(title(cell), found, target) for cell, found in zip(plan.cells, runs, strict=True) if found]
+    if any(run.no_convergence for found in runs for run in found):
+        lines += ["", f"† {NO_CONVERGENCE}."]
     notes = ROOT / "docs" / "results" / f"{name}.notes.md"
     return "\n".join(lines) + "\n" + (f"\n{notes.read_text()}" if notes.is_file() else "")
 

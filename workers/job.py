@@ -226,7 +226,9 @@ class Job:
             )
             partition, environment, device = run.partition_fingerprint, run.environment, str(run.compute.device)
             self._write(lambda session: workers.set_device(session, self._claim.owner, device))
-            if not self._write(lambda session: experiments.begin(session, self._claim, partition, environment)):
+            if not self._write(
+                lambda session: experiments.begin(session, claim, partition, environment, run.majority_share)
+            ):
                 log.info("experiment %s was taken by another worker", self._claim.experiment)
                 return
             self._write(lambda session: order_artifacts(session, self._claim))

@@ -10,12 +10,14 @@ from starlette.responses import Response
 
 from app.pages.equations import Run, typeset
 from app.pages.rendering import database_of, error_page, render, settings_of
-from app.pages.words import dataset_text, partition_text
+from app.pages.words import clients_text, dataset_text, partition_text
 from app.store import experiments, sequence
 from app.store.sound import sound_spec
 from app.store.tables import Experiment
+from app.store.views import judged, not_converged
 from app.studies import costs, published
 from engine import catalogue
+from engine.records import NO_CONVERGENCE, headline_rule
 
 router = APIRouter(include_in_schema=False)
 
@@ -27,6 +29,9 @@ FAMILY_TITLES = {
     "homogeneous": "Model-homogeneous",
     "standalone": "Standalone",
 }
+
+FAILED_TO_CONVERGE = "the papers print “-” for a run that did not converge; a finished run is then marked † here"
+"""Stands for an accuracy in 56 places of the papers."""
 
 _TOUCHING = re.compile(r"([),;:.]*)(.*?)(\(?)", re.DOTALL)
 
@@ -68,9 +73,7 @@ def method_page(request: Request, name: str) -> Response:
     method, head = known[name], catalogue.method_header(name)
     with database_of(request).read() as session:
         seq = sequence.current(session)
-        measured = [
-            _measured(row) for row in experiments.best_by_dataset(session, name) if row.best_accuracy is not None
-        ]
+        best = [_measured(row) for row in experiments.best_by_dataset(session, name)]
     equations = [
         {"label": line.label, "runs": typeset(line.text), "remark": typeset(line.remark)} for line in head.equations
     ]
@@ -88,8 +91,9 @@ def method_page(request: Request, name: str) -> Response:
             parameter(key, schema) for key, schema in method["parameters"]["properties"].items() if key != "name"
         ],
         published=_published(name),
+        note=f"† {NO_CONVERGENCE}.",
         papers=published.papers(),
-        measured=measured,
+        measured=[row for row in best if row["accuracy"] is not None],
         reference=costs.REFERENCE_WORDS,
         data={"seq": seq, "costs": {name: costs.of(name)}},
     )
@@ -160,6 +164,7 @@ def _published(name: str) -> list[dict[str, Any]]:
             "value": row.printed or "",
             "status": row.status.replace("-", " "),
             "known": row.status == "value",
+            "meaning": FAILED_TO_CONVERGE if row.status == "failed-to-converge" else None,
             "note": row.note or "",
         }
         for row in published.about(name)
@@ -175,11 +180,11 @@ def _measured(row: Experiment) -> dict[str, Any]:
         "dataset": dataset_text(spec["dataset"]),
         "partition": partition_text(spec["partition"]),
         "models": spec["models"]["family"],
-        "clients": spec["clients"],
-        "participation": spec["participation"],
-        "best": row.best_accuracy,
-        "round": row.best_round,
+        "clients": clients_text(spec),
+        "accuracy": judged(row, spec),
+        "round": "last" if headline_rule(spec) == "final" else row.best_round,
         "rounds": row.rounds,
+        "no_convergence": not_converged(row, spec),
     }
 
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from app.comparison import curves
 from app.comparison.palette import method_title
 from app.pages.rendering import database_of, error_page, render, settings_of
-from app.pages.words import dataset_text, partition_text
+from app.pages.words import clients_text, dataset_text, partition_text
 from app.store import continuing, experiments, listing, rounds, sequence, steering, sweeps
 from app.store.listing import Filter, Sort
 from app.store.states import State
@@ -105,6 +105,7 @@ def experiment_page(request: Request, experiment: str) -> Response:
         }
     about = {
         "method": method_title(row.algorithm),
+        "clients": clients_text(spec),
         "data": f"{dataset_text(spec['dataset'])}, {partition_text(spec['partition'])}",
     }
     return render(request, "experiment.html", "experiments", data=data, about=about)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from engine.spec import MOST_CLIENTS, cohort_size
+
 
 def dataset_text(spec: dict[str, Any]) -> str:
     """digits, or cifar100 (coarse)."""
@@ -17,3 +19,11 @@ def partition_text(spec: dict[str, Any]) -> str:
         parts.append(f"{count} {'class' if count == 1 else 'classes'}")
     parts += [f"{letter} {spec[key]}" for key, letter in (("gamma", "γ"), ("beta", "β"), ("alpha", "α")) if key in spec]
     return ", ".join(part for part in parts if part)
+
+
+def clients_text(spec: dict[str, Any]) -> str:
+    """20 of 150 clients: those that take part in a round. A damaged spec is shown as it is stored."""
+    clients, share = spec["clients"], spec["participation"]
+    is_sound = 1 <= clients <= MOST_CLIENTS and 0 < share <= 1
+    taking_part = cohort_size(clients, share) if is_sound else clients
+    return f"{taking_part} of {clients} clients" if taking_part < clients else f"all {clients} clients"

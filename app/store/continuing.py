@@ -82,7 +82,7 @@ def take_over(
         raise NotFinished(old)
     if (found := same(session, fingerprint)) is not None:
         return found, False
-    kept = ("partition_fingerprint", "environment", "mixed_environment", "bit_identical")
+    kept = ("partition_fingerprint", "majority_share", "environment", "mixed_environment", "bit_identical")
     entry = {name: getattr(old, name) for name in kept}
     entry |= {"spec": spec, "fingerprint": fingerprint, "continues": old.id, "taken_over": inheritance.rounds}
     if inheritance.rounds > spec["rounds"]:

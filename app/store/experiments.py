@@ -12,6 +12,7 @@ from app.store.claims import USUAL_LEASE_SECONDS
 from app.store.clock import minute_of_day, now, read_clock
 from app.store.ids import new_id
 from app.store.plan import Plan
+from app.store.sound import text_at
 from app.store.states import State
 from app.store.tables import Experiment
 
@@ -346,7 +347,13 @@ def held(session: Session, claim: Claim) -> Experiment | None:
     return claims.locked(session, Experiment, *_held(claim))
 
 
-def begin(session: Session, claim: Claim, partition_fingerprint: str, environment: Mapping[str, Any]) -> bool:
+def begin(
+    session: Session,
+    claim: Claim,
+    partition_fingerprint: str,
+    environment: Mapping[str, Any],
+    majority_share: float | None = None,
+) -> bool:
     """Note what the engine found before the first round; False: the claim is lost.
 
     A run taken over in another environment goes on, but its recomputed rounds may then differ without being wrong.
@@ -359,7 +366,7 @@ def begin(session: Session, claim: Claim, partition_fingerprint: str, environmen
         row.environment = here
     elif row.environment != here:
         row.mixed_environment = True
-    row.partition_fingerprint = partition_fingerprint
+    row.partition_fingerprint, row.majority_share = partition_fingerprint, majority_share
     _touch(session, row)
     return True
 
@@ -591,11 +598,18 @@ def touch(session: Session, row: Experiment) -> None:
     _touch(session, row)
 
 
+def judged_accuracy() -> ColumnElement[float]:
+    """The accuracy that an experiment is judged by, as engine.records.headline_rule says it."""
+    is_final = text_at(col(Experiment.spec), "evaluation.protocol") == "C"
+    return case((is_final, col(Experiment.final_accuracy)), else_=col(Experiment.best_accuracy))
+
+
 def best_by_dataset(session: Session, algorithm: str) -> list[Experiment]:
     """The experiment of a method with the highest accuracy on each data set, best known sets first."""
+    judged = judged_accuracy()
     highest = (
-        select(col(Experiment.dataset), func.max(col(Experiment.best_accuracy)).label("best"))
-        .where(shown(), col(Experiment.algorithm) == algorithm, col(Experiment.best_accuracy).is_not(None))
+        select(col(Experiment.dataset), func.max(judged).label("best"))
+        .where(shown(), col(Experiment.algorithm) == algorithm, judged.is_not(None))
         .group_by(col(Experiment.dataset))
         .subquery()
     )
@@ -603,7 +617,7 @@ def best_by_dataset(session: Session, algorithm: str) -> list[Experiment]:
         select(Experiment)
         .join(
             highest,
-            and_(col(Experiment.dataset) == highest.c.dataset, col(Experiment.best_accuracy) == highest.c.best),
+            and_(col(Experiment.dataset) == highest.c.dataset, judged == highest.c.best),
         )
         .where(shown(), col(Experiment.algorithm) == algorithm)
         .order_by(col(Experiment.dataset), col(Experiment.id))

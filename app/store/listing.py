@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Float, Text, cast, func, select
 from sqlmodel import Session, col
 
-from app.store.experiments import mentions, shown
+from app.store.experiments import judged_accuracy, mentions, shown
 from app.store.sound import number_at, read_json
 from app.store.states import State
 from app.store.tables import Experiment
@@ -24,6 +24,7 @@ class Sort(StrEnum):
     DATA = "data"
     CLIENTS = "clients"
     PROGRESS = "progress"
+    ACCURACY = "accuracy"
     BEST = "best"
     FINAL = "final"
     BYTES = "bytes"
@@ -118,6 +119,7 @@ def _key(sort: Sort) -> Any:
         Sort.CLIENTS: number_at(col(Experiment.spec), "clients"),
         Sort.PROGRESS: cast(col(Experiment.next_round), Float)
         / func.nullif(cast(col(Experiment.rounds), Float) + 1, 0),
+        Sort.ACCURACY: judged_accuracy(),
         Sort.BEST: col(Experiment.best_accuracy),
         Sort.FINAL: col(Experiment.final_accuracy),
         Sort.BYTES: number_at(totals, "bytes_up") + number_at(totals, "bytes_down"),

@@ -183,14 +183,20 @@ def _filled(value: Any, wanted: Any) -> Any:
     return {**found, **{key: _filled(found.get(key), inner) for key, inner in wanted.items()}}
 
 
-class number_at(FunctionElement[float]):  # noqa: N801 an SQL function, written like one
-    """A number inside a JSON object; null where there is none."""
+class _Inside(FunctionElement[Any]):
+    """What a JSON object holds under a key."""
 
-    type = Double()
     inherit_cache = True
 
     def __init__(self, column: SQLColumnExpression[Any], key: str) -> None:
         super().__init__(column, literal(key))
+
+
+class number_at(_Inside):  # noqa: N801 an SQL function, written like one
+    """A number inside a JSON object; null where there is none."""
+
+    type = Double()
+    inherit_cache = True
 
 
 @compiles(number_at, "sqlite")
@@ -205,6 +211,25 @@ def _postgresql_number(element: number_at, compiler: Any, **options: Any) -> str
     text = f"({column} ->> CAST({key} AS TEXT))"
     number = "^-?[0-9]{1,200}([.][0-9]+)?([eE][-+]?[0-9]{1,2})?$"
     return f"CASE WHEN {text} ~ '{number}' THEN CAST({text} AS DOUBLE PRECISION) END"
+
+
+class text_at(_Inside):  # noqa: N801
+    """A text inside a JSON object; points in the key lead into objects inside. Null where there is none."""
+
+    type = String()
+    inherit_cache = True
+
+
+@compiles(text_at, "sqlite")
+def _sqlite_text(element: text_at, compiler: Any, **options: Any) -> str:
+    column, path = (compiler.process(part, **options) for part in element.clauses)
+    return f"CASE WHEN json_valid({column}) THEN json_extract({column}, '$.' || {path}) END"
+
+
+@compiles(text_at, "postgresql")
+def _postgresql_text(element: text_at, compiler: Any, **options: Any) -> str:
+    column, path = (compiler.process(part, **options) for part in element.clauses)
+    return f"({column} #>> string_to_array(CAST({path} AS TEXT), '.'))"
 
 
 class length_of(FunctionElement[int]):  # noqa: N801

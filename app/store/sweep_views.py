@@ -15,7 +15,7 @@ from app.store.sound import sound_spec
 from app.store.states import State
 from app.store.sweeps import Slot, Standing
 from app.store.tables import Delivery, Experiment, Sweep
-from app.store.views import iso
+from app.store.views import iso, not_converged
 from engine.records import HeadlineRule, conditions, headline_rule
 
 BAD = (State.FAILED, State.DIVERGED)
@@ -41,6 +41,7 @@ class RunView(BaseModel):
     next_round: int
     best_accuracy: float | None = Field(description="So far, while it runs")
     final_accuracy: float | None
+    no_convergence: bool = Field(description="It finished at most 0.02 above the majority share")
     seconds: float
     reused: bool = Field(description="It was there before the sweep")
     retry_of: str | None
@@ -228,6 +229,7 @@ def _cell(values: dict[str, Any], runs: Sequence[Slot]) -> CellView:
                 next_round=slot.experiment.next_round,
                 best_accuracy=slot.experiment.best_accuracy,
                 final_accuracy=slot.experiment.final_accuracy,
+                no_convergence=not_converged(slot.experiment, sound_spec(slot.experiment.spec)),
                 seconds=slot.experiment.seconds,
                 reused=not slot.own,
                 retry_of=slot.experiment.retry_of,

@@ -111,6 +111,8 @@ class Experiment(SQLModel, table=True):
     best_accuracy: float | None = Field(default=None, sa_column=Column(Real(None)))
     best_round: int | None = Field(default=None, sa_column=Column(Whole(None)))
     final_accuracy: float | None = Field(default=None, sa_column=Column(Real(None)))
+    majority_share: float | None = Field(default=None, sa_column=Column(Real(None)))
+    """What naming the most frequent class of each client's test set reaches; null before it began."""
     seconds: float = Field(default=0.0, sa_column=Column(Real(), nullable=False))
     totals: dict[str, int] = Field(sa_column=Column(Totals(), nullable=False))
     """Sums over the rounds; JSON because FLOPs of a long run can pass 64 bits."""

@@ -1,6 +1,7 @@
 """How the outside sees an experiment and a round: the same shape in REST, events and the Python client."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from app.store.plan import clock_text
 from app.store.sound import sound_spec
 from app.store.states import State
 from app.store.tables import Experiment, LogLine, Round, Worker
-from engine.records import Headline, HeadlineRule, conditions, headline_rule
+from engine.records import Headline, HeadlineRule, conditions, headline_rule, no_convergence
 
 ROUND_FIELDS = (
     "round",
@@ -81,6 +82,12 @@ class ExperimentView(BaseModel):
     next_round: int = Field(description="The first round that is not stored yet")
     headline: Headline | None
     headline_rule: HeadlineRule = Field(description="Which of its accuracies counts: C final, A and B best")
+    majority_share: float | None = Field(
+        description="Mean share of the most frequent class in the clients' test sets; known once it runs"
+    )
+    no_convergence: bool = Field(
+        description="It finished, and the accuracy that counts is at most 0.02 above the majority share"
+    )
     conditions: str = Field(
         description="Equal where data, models, budget and evaluation are: such results can be ranked"
     )
@@ -112,8 +119,22 @@ class ExperimentView(BaseModel):
     totals: TotalsView
 
 
+def _headline(row: Experiment) -> Headline:
+    return Headline(best_accuracy=row.best_accuracy, best_round=row.best_round, final_accuracy=row.final_accuracy)
+
+
+def judged(row: Experiment, spec: Mapping[str, Any]) -> float | None:
+    """The accuracy that the experiment is judged by."""
+    return _headline(row).judged(headline_rule(spec))
+
+
+def not_converged(row: Experiment, spec: Mapping[str, Any]) -> bool:
+    """A mark for readers; its state stays finished."""
+    return row.state is State.FINISHED and no_convergence(judged(row, spec), row.majority_share)
+
+
 def experiment_view(row: Experiment, position: int | None = None) -> ExperimentView:
-    tested, spec = row.best_round is not None, sound_spec(row.spec)
+    spec = sound_spec(row.spec)
     return ExperimentView(
         id=row.id,
         name=row.name,
@@ -127,10 +148,10 @@ def experiment_view(row: Experiment, position: int | None = None) -> ExperimentV
         bit_identical=row.bit_identical,
         rounds=row.rounds,
         next_round=row.next_round,
-        headline=Headline(best_accuracy=row.best_accuracy, best_round=row.best_round, final_accuracy=row.final_accuracy)
-        if tested
-        else None,
+        headline=None if row.best_round is None else _headline(row),
         headline_rule=headline_rule(spec),
+        majority_share=row.majority_share,
+        no_convergence=not_converged(row, spec),
         conditions=conditions(spec),
         error=None if row.error_reason is None else ErrorView(reason=row.error_reason, detail=row.error_detail),
         created_at=iso(row.created_at),

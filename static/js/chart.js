@@ -72,6 +72,9 @@ function publish(chart) {
     get log() {
       return [chart.logX, chart.logY];
     },
+    get marks() {
+      return chart.marks.map((mark) => mark.label);
+    },
     /** The two ends of the horizontal axis. */
     get reach() {
       return [chart.plot.scales.x.min, chart.plot.scales.x.max];

@@ -48,10 +48,11 @@ export class Curves {
     return best;
   }
 
-  /** Accuracy of the last tested round. @returns {number|null} */
+  /** Last tested round. @returns {{accuracy: number, round: number, index: number}|null} */
   final() {
     for (let index = this.length - 1; index >= 0; index -= 1) {
-      if (this.accuracy[index] !== null && this.round[index] > 0) return this.accuracy[index];
+      const [accuracy, round] = [this.accuracy[index], this.round[index]];
+      if (accuracy !== null && round > 0) return { accuracy, round, index };
     }
     return null;
   }
@@ -368,6 +369,11 @@ export function fairness(groups) {
       `The seeds are not the same everywhere (${[...seedLists].join(" | ")}); another seed deals the data differently.`,
     );
   return { warnings, notes, swept: [...new Set(sweeps.map(({ field }) => fieldTitle(partOf(field))))] };
+}
+
+/** The accuracy that counts of an experiment, best or final, as the server tells it. @returns {number|null} */
+export function headlineOf(experiment) {
+  return experiment.headline?.[`${experiment.headline_rule}_accuracy`] ?? null;
 }
 
 /** Brings an experiment up to date with one of its rounds, as the list shows it. @returns {boolean} */

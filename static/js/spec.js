@@ -17,6 +17,11 @@ export function datasetText(dataset) {
   return dataset.labels === "coarse" ? `${dataset.name} (coarse)` : dataset.name;
 }
 
+/** How many clients take part in a round, as engine/spec.py counts them. */
+export function cohortSize({ clients, participation }) {
+  return Math.max(1, Math.floor(participation * clients + 1e-6));
+}
+
 /** The name of an experiment, or what it is when it has none. */
 export function experimentTitle(experiment, methodTitle) {
   if (experiment.name) return experiment.name;

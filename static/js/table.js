@@ -27,15 +27,16 @@ export function csv(rows) {
   return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
 
-/** @param {unknown[][]} rows the first row is the head */
-export function markdown(rows) {
+/** @param {unknown[][]} rows the first row is the head @param {string} note a line below, where there is one */
+export function markdown(rows, note = "") {
   const cell = (value) => {
     const text = String(textOf(value) ?? "").replaceAll("|", "\\|").replaceAll("\n", " ");
     return isBest(value) ? `**${text}**` : text;
   };
   const [head, ...body] = rows;
   const line = (row) => `| ${row.map(cell).join(" | ")} |`;
-  return [line(head), `|${head.map((_, index) => (index ? "---:" : "---")).join("|")}|`, ...body.map(line)].join("\n") + "\n";
+  const below = note ? ["", note] : [];
+  return [line(head), `|${head.map((_, index) => (index ? "---:" : "---")).join("|")}|`, ...body.map(line), ...below].join("\n") + "\n";
 }
 
 // What LaTeX would take as a command, or print as another sign; the same as in app/tex.py.
@@ -50,7 +51,7 @@ const MATHS = {
 };
 const WORDS = {
   "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "–": "--", "—": "---",
-  "…": "\\ldots{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~", "\u202f": "\\,",
+  "…": "\\ldots{}", "†": "\\dag{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~", "\u202f": "\\,",
 };
 
 /** @param {string} text */
@@ -58,8 +59,8 @@ function tex(text) {
   return [...text].map((letter) => WORDS[letter] ?? ("&%$#_{}".includes(letter) ? `\\${letter}` : letter in MATHS ? `$${MATHS[letter]}$` : letter)).join("");
 }
 
-/** @param {unknown[][]} rows the first row is the head */
-export function latex(rows) {
+/** @param {unknown[][]} rows the first row is the head @param {string} note a line below, where there is one */
+export function latex(rows, note = "") {
   const cell = (value) => {
     const text = tex(String(textOf(value) ?? ""));
     return isBest(value) ? `\\textbf{${text}}` : text;
@@ -74,6 +75,7 @@ export function latex(rows) {
     ...body.map(line),
     "  \\bottomrule",
     "\\end{tabular}",
+    ...(note ? [`\\par\\smallskip{\\footnotesize ${tex(note)}}`] : []),
     "",
   ].join("\n");
 }

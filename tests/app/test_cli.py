@@ -18,7 +18,8 @@ from app.exits import BAD_INPUT, DIVERGED, FAILED, SERVER_FAILED
 from app.store.database import Database
 from engine.run import Run
 from engine.spec import ExperimentSpec
-from tests.services import serving, short_folder, spec_with
+from tests.browser.filled import put
+from tests.services import record, serving, short_folder, spec_with
 from workers.job import run_next
 
 
@@ -46,7 +47,17 @@ def test_run_writes_the_engines_records_and_a_summary(tmp_path: Path) -> None:
     job = Run(spec)
     records = list(job.rounds())
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert set(result) == {"spec", "fingerprint", "partition_fingerprint", "environment", "rounds", "headline"}
+    assert set(result) == {
+        "spec",
+        "fingerprint",
+        "partition_fingerprint",
+        "environment",
+        "rounds",
+        "headline",
+        "majority_share",
+        "no_convergence",
+    }
+    assert (result["majority_share"], result["no_convergence"]) == (job.majority_share, False)
     assert result["spec"] == spec.canonical()
     assert result["fingerprint"] == spec.fingerprint()
     assert result["partition_fingerprint"] == job.partition_fingerprint
@@ -55,6 +66,15 @@ def test_run_writes_the_engines_records_and_a_summary(tmp_path: Path) -> None:
     assert result["headline"]["final_accuracy"] == records[-1].accuracy
     lines = (tmp_path / "out" / "rounds.csv").read_text().splitlines()
     assert len(lines) == 1 + len(records)
+
+
+def test_run_says_that_nothing_was_learned(tmp_path: Path) -> None:
+    one_class = {"name": "pathological", "classes_per_client": 1}
+    found = call("run", write_spec(tmp_path, partition=one_class, training={"lr": 0.0}), "--out", str(tmp_path / "out"))
+    assert found.exit_code == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (result["majority_share"], result["no_convergence"]) == (1.0, True)
+    assert "no convergence" in found.stdout
 
 
 def test_run_takes_the_ways_to_compute_and_writes_them_down(tmp_path: Path) -> None:
@@ -217,6 +237,20 @@ def test_submit_list_and_watch(server: tuple[str, Settings], tmp_path: Path) -> 
     assert watched.exit_code == 0
     assert watched.stdout.strip().endswith("finished")
     assert watched.stdout.count("round") == 4
+
+
+def test_ls_shows_the_accuracy_that_the_protocol_names(server: tuple[str, Settings]) -> None:
+    address, settings = server
+    database = Database(settings.database)
+    history = [record(0, None), record(1, 0.9), record(2, 0.5)]
+    for protocol in "AC":
+        spec = spec_with(name=f"under {protocol}", rounds=2, evaluation={"protocol": protocol})
+        put(database, history, majority_share=0.5, **spec)
+    database.close()
+    shown = call("ls", "--address", address).stdout.splitlines()
+    rows = {name: next(line for line in shown if name in line) for name in ("under A", "under C")}
+    assert "90.0% " in rows["under A"]
+    assert "50.0% (no convergence)" in rows["under C"]
 
 
 def test_an_experiment_is_planned_steered_and_tried_again_by_command(

@@ -94,6 +94,7 @@ def put(
     records: Sequence[RoundRecord] | None = None,
     *,
     fingerprint: str | None = None,
+    majority_share: float | None = None,
     upto: int | None = None,
     **changes: Any,
 ) -> str:
@@ -111,7 +112,7 @@ def put(
         assert claim is not None
         assert claim.experiment == row.id
         row.priority = 100
-        experiments.begin(session, claim, fingerprint or told.hexdigest(), {"machine": "none"})
+        experiments.begin(session, claim, fingerprint or told.hexdigest(), {"machine": "none"}, majority_share)
         row = experiments.held(session, claim) or row
         # the past in one go: a page does not see how it came, and thousands of rounds are quick
         session.add_all(

@@ -403,12 +403,14 @@ def test_an_unfair_comparison_has_no_leader_and_no_lead(filled: Filled, open_pag
     assert rows == ["Standalone", "FedAvg", "FedARC"]  # as in the address, not by rank
 
 
-def by_rounds(filled: Filled, method: str, *accuracies: float, protocol: str = "C", **changes: Any) -> str:
-    """A finished experiment with these accuracies in its rounds."""
+def by_rounds(
+    filled: Filled, method: str, *accuracies: float, protocol: str = "C", share: float | None = None, **changes: Any
+) -> str:
+    """A finished experiment with these accuracies in its rounds; `share` is that of the majority class."""
     spec = {"algorithm": {"name": method}, "rounds": len(accuracies), "evaluation": {"protocol": protocol}, **changes}
     history = run(ExperimentSpec.parse({**SPEC, **spec}).canonical())
     told = [r.model_copy(update={"accuracy": a}) for r, a in zip(history[1:], accuracies, strict=True)]
-    return put(filled.store, [history[0], *told], **spec)
+    return put(filled.store, [history[0], *told], majority_share=share, **spec)
 
 
 def test_under_protocol_c_everything_follows_the_final_round(filled: Filled, open_page: OpenPage) -> None:
@@ -432,6 +434,28 @@ def test_under_protocol_c_everything_follows_the_final_round(filled: Filled, ope
     head, *rows = page.evaluate("window.fedarena.charts.sweep.data()")
     assert (head[2], {row[2] for row in rows}) == ("final accuracy", {0.5, 0.6})
     assert page.locator("#members tbody tr").first.locator("td").nth(5).inner_text() == "50.0 %"
+
+
+def test_groups_that_did_not_converge_are_marked_and_the_mark_is_explained(filled: Filled, open_page: OpenPage) -> None:
+    def runs(method: str, *shares: float) -> list[str]:
+        return [by_rounds(filled, method, 0.3, 0.5, seed=n, share=share) for n, share in enumerate(shares)]
+
+    learned, some, none = runs("fedavg", 0.1, 0.1), runs("fedper", 0.5, 0.1), runs("ditto", 0.5, 0.49)
+    page = open_page(f"/compare?ids={','.join(learned + some + none)}")
+    cells = page.locator("#table tbody tr td:nth-child(3)").all_inner_texts()
+    assert [re.sub(r"\s+", " ", cell).strip() for cell in cells] == [
+        "50.00 ± 0.00",
+        "50.00 ± 0.00 † (1 of 2)",
+        "50.00 ± 0.00 †",
+    ]
+    note = page.inner_text("#no-convergence")
+    assert note.startswith("† no convergence: at most 2 points above")
+    assert copied(page, "markdown").splitlines()[-1] == note
+    latex = copied(page, "latex").splitlines()
+    assert "50.00 $\\pm$ 0.00 \\dag{} (1 of 2)" in latex[5]
+    assert latex[-1].startswith("\\par\\smallskip{\\footnotesize \\dag{} no convergence: ")
+    page.goto(f"/compare?ids={','.join(learned)}")
+    assert page.locator("#no-convergence").is_hidden()
 
 
 def test_results_of_two_protocols_are_not_comparable(filled: Filled, open_page: OpenPage) -> None:

@@ -291,6 +291,35 @@ def test_the_best_accuracy_is_not_told_twice(store: Database, open_page: OpenPag
     assert detail.endswith(" %") != same
 
 
+def test_under_protocol_c_the_final_round_is_what_counts(store: Database, open_page: OpenPage) -> None:
+    under_c = {"rounds": 12, "evaluation": {"protocol": "C"}}
+    history = [*HISTORY[:12], HISTORY[12].model_copy(update={"accuracy": 0.5})]
+    page = open_page(f"/experiments/{put(store, history, **under_c)}", ignore=("409",))
+    best = max(HISTORY[1:12], key=lambda record: record.accuracy or 0)
+    title, value, detail = page.inner_text('[data-figure="best"]').splitlines()
+    assert (title, value) == ("Final accuracy", "50.0 %")
+    assert detail == f"in round 12 · best {100 * (best.accuracy or 0):.1f} % in round {best.round}"
+    assert page.evaluate("fedarena.charts.accuracy.marks") == []  # it would be the best round
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.487, True), (0.47, False)])
+def test_a_finished_run_that_did_not_converge_says_so_with_its_numbers(
+    store: Database, open_page: OpenPage, share: float, told: bool
+) -> None:
+    history = [HISTORY[0], *(r.model_copy(update={"accuracy": 0.5}) for r in HISTORY[1:13])]
+    experiment = put(store, history, upto=11, majority_share=share, rounds=12)
+    page = open_page(f"/experiments/{experiment}", ignore=("409",))
+    page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
+    assert page.locator("#convergence").is_hidden()
+    advance(store, experiment, history[12])
+    page.wait_for_selector('#state .chip[data-state="finished"]')
+    assert page.locator("#convergence").is_visible() == told
+    if told:
+        assert page.inner_text("#convergence").startswith(
+            "No convergence: the best accuracy, 50.00 %, does not pass 50.70 %, 2 points above what naming"
+        )
+
+
 def test_long_notes_are_cut_until_they_are_wanted_and_their_addresses_are_links(
     store: Database, open_page: OpenPage
 ) -> None:

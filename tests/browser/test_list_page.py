@@ -60,12 +60,32 @@ def test_rows_are_chosen_by_keyboard_and_compared_with_c(finished: dict[str, str
 
 def test_a_column_head_sorts_the_rows(finished: dict[str, str], open_page: OpenPage) -> None:
     page = open_page("/experiments?state=finished")
-    page.get_by_role("button", name="Best (%)").click()
-    page.wait_for_selector('th[data-column="best"][aria-sort="descending"]')
-    shown = page.locator('#experiments tbody [data-column="best"]').all_inner_texts()
-    values = [float(text) for text in shown]
+    page.get_by_role("button", name="Accuracy (%)").click()
+    page.wait_for_selector('th[data-column="accuracy"][aria-sort="descending"]')
+    shown = page.locator('#experiments tbody [data-column="accuracy"]').all_inner_texts()
+    values = [float(text.split()[0]) for text in shown]
     assert values == sorted(values, reverse=True)
-    assert "sort=best" in page.url
+    assert "sort=accuracy" in page.url
+
+
+def test_the_accuracy_is_the_one_that_the_protocol_names_and_what_did_not_converge_is_marked(
+    store: Database, open_page: OpenPage
+) -> None:
+    spec = {**SPEC, "rounds": 2, "clients": 150, "participants": 20}
+    history = run(ExperimentSpec.parse(spec).canonical())
+    levels = [history[0], *(r.model_copy(update={"accuracy": a}) for r, a in zip(history[1:], (0.9, 0.5), strict=True))]
+    for protocol in "AC":
+        changes = {"evaluation": {"protocol": protocol}, "name": f"judged-by-{protocol}"}
+        put(store, levels, majority_share=0.5, **{**spec, **changes})
+    page = open_page("/experiments?search=judged-by&sort=accuracy")
+    assert page.locator('#experiments tbody [data-column="accuracy"]').all_inner_texts() == [
+        "90.0",
+        "50.0 †",
+    ]
+    assert page.locator('#experiments tbody [data-column="participation"]').all_inner_texts() == ["20", "20"]
+    assert page.inner_text("#no-convergence").startswith("† no convergence: at most 2 points above")
+    page.goto("/experiments?search=judged-by-A")
+    assert page.locator("#no-convergence").is_hidden()
 
 
 def test_an_answer_that_was_read_earlier_does_not_undo_what_came_live(store: Database, open_page: OpenPage) -> None:
@@ -75,7 +95,7 @@ def test_an_answer_that_was_read_earlier_does_not_undo_what_came_live(store: Dat
     page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
     held: list[tuple[Route, APIResponse]] = []
     page.route("**/api/experiments?**", lambda route: held.append((route, route.fetch())))
-    page.get_by_role("button", name="Best (%)").click()
+    page.get_by_role("button", name="Accuracy (%)").click()
     eventually(lambda: page.wait_for_timeout(20) or held, "the list to be asked for")
     advance(store, experiment, history[-1])
     finished = page.locator(f'tr[data-id="{experiment}"] .chip[data-state="finished"]')
@@ -98,7 +118,7 @@ def test_counts_say_what_is_not_in_the_list(finished: dict[str, str], open_page:
         route.fulfill(response=answer, json={**answer.json(), "items": answer.json()["items"][:1]})
 
     page.route("**/api/experiments?**", one_of_two)
-    page.get_by_role("button", name="Best (%)").click()
+    page.get_by_role("button", name="Accuracy (%)").click()
     page.get_by_text("Standalone · 1 (loaded rows only)").wait_for()
 
 
@@ -127,7 +147,7 @@ def test_selecting_all_says_that_only_the_loaded_ones_are_selected(
 ) -> None:
     page = open_page("/experiments?search=fedavg-4")
     page.route("**/api/experiments?**", page_of_two_of_many)
-    page.get_by_role("button", name="Best (%)").click()
+    page.get_by_role("button", name="Accuracy (%)").click()
     page.get_by_text("2 of 163 experiments match").wait_for()
     page.locator("#select-all").check()
     assert page.inner_text("#selection-count") == "2 loaded of 163 selected"

@@ -1,15 +1,16 @@
 """Sweeps in the browser: write one with a dry run, queue it, see its table fill, repeat what was cancelled."""
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from app.store.database import Database
+from engine.spec import ExperimentSpec
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
-from tests.browser.filled import put
+from tests.browser.filled import put, run
 from tests.browser.product import SMALL, Product, eventually
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-DOCUMENT = {
+DOCUMENT: dict[str, Any] = {
     "name": "<b>two</b> methods",
     "base": {key: value for key, value in SMALL.items() if key != "seed"} | {"rounds": 3},
     "grid": {"algorithm": [{"name": "fedprox", "mu": 0.25}, {"name": "standalone"}]},
@@ -129,3 +130,27 @@ def test_everybody_can_read_a_sweep_and_their_list(
         page.goto(path)
         assert violations(page) == [], path
     product.client.post(f"/api/sweeps/{key}/cancel", json={})
+
+
+def test_under_protocol_c_a_sweep_and_the_overview_follow_the_final_round_and_mark_what_did_not_converge(
+    product: Product, store: Database, open_page: OpenPage
+) -> None:
+    base = {**DOCUMENT["base"], "rounds": 2, "evaluation": {"protocol": "C"}}
+    for name, seed, share in (("fedavg", 171, 0.5), ("fedavg", 172, 0.1), ("fedper", 171, 0.5), ("fedper", 172, 0.5)):
+        spec = {**base, "algorithm": {"name": name}, "seed": seed}
+        history = run(ExperimentSpec.parse(spec).canonical())
+        levels = [r.model_copy(update={"accuracy": a}) for r, a in zip(history, (None, 0.9, 0.5), strict=True)]
+        put(store, levels, majority_share=share, **spec)
+    grid = {"algorithm.name": ["fedavg", "fedper"]}
+    key = product.client.post("/api/sweeps", json={"base": base, "grid": grid, "seeds": [171, 172]}).json()["id"]
+    page = open_page(f"/sweeps/{key}")
+    final = page.locator("#cells tbody td:nth-child(4)").all_inner_texts()
+    assert [text.strip() for text in final] == ["50.00 ± 0.00 † (1 of 2)", "50.00 ± 0.00 †"]
+    assert page.locator("#cells .seed").first.get_attribute("title") == (
+        "Seed 171: finished, round 2 of 2, final 50.0 %, no convergence, reused"
+    )
+    assert page.inner_text("#no-convergence").startswith("† no convergence: ")
+    page.goto("/")
+    accuracies = page.locator("#finished tbody td:nth-child(4)").all_inner_texts()
+    assert accuracies[:4] == ["50.0 †", "50.0 †", "50.0", "50.0 †"]
+    assert page.inner_text("#no-convergence").startswith("† no convergence: ")

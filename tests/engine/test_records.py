@@ -4,9 +4,19 @@ import json
 
 import pytest
 
-from engine.records import Headline, RoundRecord, conditions, cost_to_target, headline, headline_rule
+from engine.records import (
+    CONVERGENCE_MARGIN,
+    NO_CONVERGENCE,
+    Headline,
+    RoundRecord,
+    conditions,
+    cost_to_target,
+    headline,
+    headline_rule,
+    no_convergence,
+)
 from engine.spec import ExperimentSpec
-from tests.services import SPEC
+from tests.services import ROOT, SPEC
 
 
 def record(number: int, accuracy: float | None, flops: int = 100, cohort: tuple[int, ...] = (0, 1)) -> RoundRecord:
@@ -72,6 +82,28 @@ def test_a_target_that_was_never_reached_costs_null() -> None:
 def test_the_protocol_says_which_accuracy_counts(protocol: str, rule: str) -> None:
     spec = ExperimentSpec.parse({**SPEC, "evaluation": {"protocol": protocol}}).canonical()
     assert headline_rule(spec) == rule
+
+
+def test_the_judged_accuracy_is_the_one_that_the_rule_names() -> None:
+    numbers = Headline(best_accuracy=0.7, best_round=2, final_accuracy=0.6)
+    assert (numbers.judged("best"), numbers.judged("final")) == (0.7, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "share", "marked"),
+    [(0.52, 0.5, True), (0.521, 0.5, False), (0.1, 0.5, True), (None, 0.5, False), (0.1, None, False)],
+)
+def test_a_run_did_not_converge_up_to_two_points_above_the_majority_class(
+    accuracy: float | None, share: float | None, marked: bool
+) -> None:
+    assert no_convergence(accuracy, share) == marked
+
+
+def test_pages_and_files_say_the_same_of_what_did_not_converge() -> None:
+    assert f'"{NO_CONVERGENCE}"' in (ROOT / "static/js/convergence.js").read_text()
+    page = (ROOT / "static/js/pages/experiment.js").read_text()
+    assert f"const MARGIN = {CONVERGENCE_MARGIN};" in page
+    assert f"{100 * CONVERGENCE_MARGIN:g} points above what naming" in page
 
 
 def test_method_seed_and_learning_rate_may_differ_under_equal_conditions_and_the_budget_may_not() -> None:

@@ -1,6 +1,8 @@
 """The one loop: cohorts, costs, protocols, determinism, interruption."""
 
+from collections import Counter
 from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -34,6 +36,14 @@ def test_another_seed_draws_other_cohorts_and_another_partition(small_spec: Spec
     first, second = Run(small_spec(seed=1, rounds=6)), Run(small_spec(seed=2, rounds=6))
     assert first.partition_fingerprint != second.partition_fingerprint
     assert [r.cohort for r in first.rounds()] != [r.cohort for r in second.rounds()]
+
+
+@pytest.mark.parametrize("labels", ["unified", "permuted"])
+def test_a_run_knows_what_naming_the_commonest_class_of_each_client_reaches(labels: str, small_spec: SpecMaker) -> None:
+    """Whatever names the clients have for their classes."""
+    run = Run(small_spec(partition={"name": "dirichlet", "beta": 0.5, "labels": labels}))
+    tests = [Counter(run.dataset.labels[share.test].tolist()) for share in run.partition.shares]
+    assert run.majority_share == pytest.approx(fmean(max(t.values()) / t.total() for t in tests))
 
 
 def test_the_partition_seed_can_stay_while_the_seed_changes(small_spec: SpecMaker) -> None:

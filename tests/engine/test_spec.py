@@ -1,5 +1,6 @@
 """The spec: complete, closed, fingerprinted, and clear about what is wrong."""
 
+import random
 from typing import Annotated, Any
 
 import pytest
@@ -7,7 +8,7 @@ import yaml
 from pydantic import Field
 
 from engine.frozen import LATER, Frozen, essence
-from engine.spec import BIDIRECTIONAL, MOST_PROBLEMS, PRESETS, ExperimentSpec, SpecError
+from engine.spec import BIDIRECTIONAL, MOST_CLIENTS, MOST_PROBLEMS, PRESETS, ExperimentSpec, SpecError, cohort_size
 
 MINIMAL: dict[str, Any] = {
     "algorithm": {"name": "fedavg"},
@@ -87,6 +88,14 @@ def test_a_number_of_participants_is_kept_as_the_share_that_gives_it(clients: in
     assert spec.cohort_size == participants
     assert spec.canonical()["participation"] == participants / clients
     assert ExperimentSpec.parse(spec.canonical()) == spec
+
+
+def test_any_number_of_participants_gives_a_cohort_of_that_size() -> None:
+    """All of a few numbers of clients; of every number of clients the smallest, the largest and some between."""
+    draws = random.Random(0)
+    few = [(clients, k) for clients in (1, 7, 150, 997, MOST_CLIENTS) for k in range(1, clients + 1)]
+    many = [(n, k) for n in range(1, MOST_CLIENTS + 1) for k in (1, n, *(draws.randint(1, n) for _ in range(20)))]
+    assert [(n, k) for n, k in few + many if cohort_size(n, k / n) != k] == []
 
 
 def test_participants_count_among_the_clients_of_the_preset_and_replace_its_share() -> None:

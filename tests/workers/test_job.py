@@ -67,7 +67,8 @@ def test_a_queued_experiment_runs_to_its_end_with_the_engines_numbers(
     assert (row.state, row.next_round, row.owner, row.attempts) == (State.FINISHED, 4, None, 1)
     assert row.environment is not None
     assert row.environment["device"] == "cpu"
-    assert row.partition_fingerprint == Run(ExperimentSpec.parse(spec_with())).partition_fingerprint
+    run = Run(ExperimentSpec.parse(spec_with()))
+    assert (row.partition_fingerprint, row.majority_share) == (run.partition_fingerprint, run.majority_share)
     assert stored(sqlite_database, key) == undisturbed()
 
 

@@ -5,6 +5,7 @@ import { api } from "../api.js";
 import { Chart, MOST_END_LABELS } from "../chart.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
+import { NOTE, convergenceMark } from "../convergence.js";
 import { copy, download, fill, h, one, pageData, setQuery, setText, stateChip } from "../dom.js";
 import { live, perFrame } from "../live.js";
 import {
@@ -17,6 +18,7 @@ import {
   fairness,
   fieldTitle,
   groupExperiments,
+  headlineOf,
   mean,
   meanCurve,
   show,
@@ -150,6 +152,8 @@ function groups(by = fieldsOf(state.by)) {
       used,
       settledMembers,
       curves: used.map((member) => curvesOf(member.id)),
+      rule: settledMembers[0]?.headline_rule,
+      unlearned: settledMembers.filter((member) => member.no_convergence).length,
     };
   });
 }
@@ -160,12 +164,7 @@ function bestOf(member) {
 }
 
 function finalOf(member) {
-  return curvesOf(member.id)?.final() ?? null;
-}
-
-/** The accuracy that counts of any experiment, as the server tells it. */
-function headlineOf(item) {
-  return item.headline?.[`${item.headline_rule}_accuracy`] ?? null;
+  return curvesOf(member.id)?.final()?.accuracy ?? null;
 }
 
 /** The accuracy an experiment is judged by; which one that is, the server says. */
@@ -430,7 +429,8 @@ function renderTable(rows, fair) {
     seeds: seedsText(group),
     cells: columns.map((column) => {
       const { mean: value, std: spread, count, of } = found[column.key];
-      let text = meanStd(value, count > 1 && column.spread ? spread : null, column.format);
+      const mark = column.key === group.rule ? convergenceMark(group.unlearned, count) : "";
+      let text = meanStd(value, count > 1 && column.spread ? spread : null, column.format) + mark;
       if (column.target && !costsAreTold) text = "…";
       else if (column.target && value === null && of > 0) text = "not reached";
       else if (column.target && count < of) text += ` (${count} of ${of} seeds)`;
@@ -447,13 +447,16 @@ function renderTable(rows, fair) {
     ...built.map((row) => [row.group.label, row.seeds, ...row.cells]),
   ];
   numbers = [
-    ["method", "seeds", ...columns.flatMap((column) => [`${column.csv}_mean`, `${column.csv}_std`])],
+    ["method", "seeds", "no_convergence", ...columns.flatMap((column) => [`${column.csv}_mean`, `${column.csv}_std`])],
     ...rows.map(({ group, numbers: found }) => [
       group.label,
       group.settledMembers.length,
+      group.unlearned,
       ...columns.flatMap(({ key }) => [found[key].mean, found[key].std]),
     ]),
   ];
+  one("#no-convergence").hidden = !rows.some(({ group }) => group.unlearned);
+  setText(one("#no-convergence"), NOTE);
   fillWhenNew(
     one("#table thead"),
     columns.map((column) => column.key),
@@ -1141,15 +1144,20 @@ targetField.addEventListener("input", () => {
   render();
 });
 
+/** What the mark in a table means, where there is one. */
+function noteOf(name) {
+  return name === "table" && !one("#no-convergence").hidden ? NOTE : "";
+}
+
 for (const name of Object.keys(shownTables)) {
   one(`#${name}-csv`).addEventListener("click", () =>
     download(`compare-${name}.csv`, csv(name === "table" ? numbers : shownTables[name]), "text/csv"),
   );
   one(`#${name}-markdown`).addEventListener("click", (event) =>
-    copy(/** @type {HTMLElement} */ (event.currentTarget), markdown(shownTables[name])),
+    copy(/** @type {HTMLElement} */ (event.currentTarget), markdown(shownTables[name], noteOf(name))),
   );
   one(`#${name}-latex`).addEventListener("click", (event) =>
-    copy(/** @type {HTMLElement} */ (event.currentTarget), latex(shownTables[name])),
+    copy(/** @type {HTMLElement} */ (event.currentTarget), latex(shownTables[name], noteOf(name))),
   );
 }
 

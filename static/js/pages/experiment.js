@@ -11,7 +11,7 @@ import { extendForm } from "../extend.js";
 import { Heatmap } from "../heatmap.js";
 import { LeftOut } from "../left-out.js";
 import { live, perFrame } from "../live.js";
-import { Curves, applyRound, flatten, mean, quantile, show } from "../series.js";
+import { Curves, applyRound, flatten, headlineOf, mean, quantile, show } from "../series.js";
 import { notice, working } from "../shell.js";
 import { experimentTitle, specYaml } from "../spec.js";
 import { actionButtons } from "../steering.js";
@@ -20,6 +20,10 @@ import { NONE, clock, duration, formatBytes, formatFlops, integer, percent } fro
 const data = pageData();
 let experiment = data.experiment;
 const id = experiment.id;
+/** Points above the majority class that an accuracy must pass, as in engine/records.py. */
+const MARGIN = 0.02;
+/** Under protocol C the last round counts. */
+const byFinal = experiment.headline_rule === "final";
 const curves = new Curves();
 /** Quartiles over the clients tested in each round, in step with the curves. */
 const quartiles = { low: [], high: [] };
@@ -74,7 +78,7 @@ function line(y, more = {}) {
 }
 
 function renderCharts() {
-  const best = curves.best();
+  const best = byFinal ? null : curves.best(); // the final one stands at the end of the line
   for (const part of all("[data-when-tested]")) part.hidden = clients.size === 0;
   const banded = quartiles.low.some((value) => value !== null);
   const last = lastRound();
@@ -246,15 +250,32 @@ fill(one("#actions"), actions.buttons);
 
 const wallPerRound = () => (curves.length > 1 ? curves.total("seconds") / Math.max(1, curves.round[curves.length - 1]) : null);
 const renderExtend = data.problems.length ? () => {} : extendForm(() => experiment, data.fixed_rounds, wallPerRound);
+/** The accuracy that counts, and beside it the other one where it differs. */
+function renderAccuracy() {
+  const [best, final] = [curves.best(), curves.final()];
+  if (!best || !final) return figure("best", NONE, "not tested yet");
+  const active = ACTIVE.has(experiment.state);
+  const differs = percent(final.accuracy) !== percent(best.accuracy);
+  const inRound = ({ round }) => `in round ${integer(round)}`;
+  if (byFinal) return figure("best", percent(final.accuracy), `${inRound(final)}${differs ? ` · best ${percent(best.accuracy)} ${inRound(best)}` : ""}`);
+  figure("best", percent(best.accuracy), `${inRound(best)}${differs ? ` · ${active ? "now" : "last"} ${percent(final.accuracy)}` : ""}`);
+}
+
+/** Only of a finished run, whose state stays what it is. */
+function renderConvergence() {
+  const { majority_share: share, no_convergence: told } = experiment;
+  one("#convergence").hidden = !told;
+  if (!told) return;
+  const accuracy = `the ${byFinal ? "final" : "best"} accuracy, ${percent(headlineOf(experiment), 2)}`;
+  const threshold = `${percent(share + MARGIN, 2)}, 2 points above what naming the most frequent class of each client’s test set reaches`;
+  setText(one("#convergence"), `No convergence: ${accuracy}, does not pass ${threshold}. Papers print “–” for such a run.`);
+}
 
 function renderHead() {
-  const best = curves.best();
-  const final = curves.final();
   const last = curves.length ? curves.round[curves.length - 1] : 0;
   const left = timeLeft();
-  const differs = best && percent(final) !== percent(best.accuracy);
-  const present = differs ? ` · ${ACTIVE.has(experiment.state) ? "now" : "last"} ${percent(final)}` : "";
-  figure("best", percent(best?.accuracy), best ? `in round ${integer(best.round)}${present}` : "not tested yet");
+  renderAccuracy();
+  renderConvergence();
   figure("round", integer(last), `of ${integer(experiment.rounds)}`);
   const bar = /** @type {HTMLProgressElement} */ (one("#progress"));
   bar.max = experiment.rounds;

@@ -3,12 +3,13 @@
 import { api } from "../api.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
+import { NOTE, NO_CONVERGENCE, convergenceNode } from "../convergence.js";
 import { all, fill, h, nameLink, one, pageData, setQuery, setText, stateChip } from "../dom.js";
 import { keepList } from "../editor.js";
 import { live, perFrame } from "../live.js";
-import { applyRound } from "../series.js";
+import { applyRound, headlineOf } from "../series.js";
 import { notice, working } from "../shell.js";
-import { datasetText, experimentTitle, nameParts, partitionText } from "../spec.js";
+import { cohortSize, datasetText, experimentTitle, nameParts, partitionText } from "../spec.js";
 import { actionButtons, ask, offerUndo } from "../steering.js";
 import { ago, clock, duration, formatBytes, formatFlops, integer, percentNumber } from "../units.js";
 
@@ -44,7 +45,7 @@ const COLUMNS = {
       if (cell.dataset.state === experiment.state) return;
       cell.dataset.state = experiment.state;
       fill(cell, stateChip(experiment.state));
-      cell.title = experiment.error?.reason ?? "";
+      cell.title = experiment.error?.reason ?? (experiment.no_convergence ? NO_CONVERGENCE : "");
     },
   },
   method: {
@@ -57,7 +58,7 @@ const COLUMNS = {
   partition: { title: "Partition", usual: true, kind: "muted", write: number((e) => partitionText(e.spec.partition)) },
   models: { title: "Models", write: number((e) => e.spec.models.family) },
   clients: { title: "N", help: "Number of clients (clients)", sort: "clients", usual: true, kind: "num right", write: number((e) => integer(e.spec.clients)) },
-  participation: { title: "C", help: "Share of clients in each round (participation)", usual: true, kind: "num right", write: number((e) => String(e.spec.participation)) },
+  participation: { title: "K", help: "Clients in each round (participants)", usual: true, kind: "num right", write: number((e) => integer(cohortSize(e.spec))) },
   seed: { title: "Seed", kind: "num right", write: number((e) => String(e.spec.seed)) },
   progress: {
     title: "Rounds", sort: "progress", usual: true,
@@ -70,8 +71,17 @@ const COLUMNS = {
       setText(one("span", cell), `${integer(done(experiment))} / ${integer(experiment.rounds)}`);
     },
   },
+  accuracy: {
+    title: "Accuracy (%)", help: "The test accuracy that the protocol names: of the best round under A and B, of the last one under C", sort: "accuracy", usual: true, kind: "num right",
+    write(cell, experiment) {
+      const text = percentNumber(headlineOf(experiment));
+      if (cell.dataset.shown === `${text} ${experiment.no_convergence}`) return;
+      cell.dataset.shown = `${text} ${experiment.no_convergence}`;
+      fill(cell, text, convergenceNode(Number(experiment.no_convergence)));
+    },
+  },
   best: {
-    title: "Best (%)", help: "Best test accuracy of any round", sort: "best", usual: true, kind: "num right",
+    title: "Best (%)", help: "Best test accuracy of any round", sort: "best", kind: "num right",
     write(cell, experiment) {
       setText(cell, percentNumber(experiment.headline?.best_accuracy));
       cell.title = experiment.headline?.best_round ? `best in round ${experiment.headline.best_round}` : "";
@@ -200,6 +210,8 @@ function render() {
   one("#empty").hidden = experiments.size > 0 || filtered;
   one("#no-match").hidden = experiments.size > 0 || !filtered;
   one("#more-row").hidden = experiments.size >= total;
+  one("#no-convergence").hidden = !chosen.includes("accuracy") || ![...experiments.values()].some((item) => item.no_convergence);
+  setText(one("#no-convergence"), NOTE);
   const many = experiments.size < total ? `${integer(experiments.size)} of ${integer(total)}` : integer(total);
   setText(one("#count"), `${many} ${total === 1 ? "experiment" : "experiments"}${filtered ? ` ${total === 1 ? "matches" : "match"}` : ""}`);
   for (const button of all("[data-sort]")) {

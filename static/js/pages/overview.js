@@ -3,9 +3,10 @@
 import { ENDED, countOf, countsText, sweepTitle } from "../cells.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
+import { NOTE, convergenceNode } from "../convergence.js";
 import { fillRows, h, nameLink, one, pageData, setText, stateChip } from "../dom.js";
 import { live, perFrame } from "../live.js";
-import { applyRound } from "../series.js";
+import { applyRound, headlineOf } from "../series.js";
 import { notice } from "../shell.js";
 import { sparkline } from "../sparkline.js";
 import { datasetText, experimentTitle, nameParts } from "../spec.js";
@@ -87,7 +88,9 @@ function render() {
   one("#finished").hidden = !data.finished.length;
   one("#finished-empty").hidden = data.finished.length > 0;
   offerComparison("#compare-finished", data.finished);
-  fillRows(one("#finished tbody"), data.finished.map((item) => h("tr", { data: { key: item.id, id: item.id, state: item.state } }, h("td", {}, link(item)), h("td", {}, method(item)), h("td", {}, datasetText(item.spec.dataset)), h("td", { class: "num right" }, percentNumber(item.headline?.best_accuracy)), h("td", { class: "num right" }, duration(item.seconds)), h("td", { class: "num right muted", title: clock(item.finished_at) }, ago(item.finished_at)))));
+  one("#no-convergence").hidden = !data.finished.some((item) => item.no_convergence);
+  setText(one("#no-convergence"), NOTE);
+  fillRows(one("#finished tbody"), data.finished.map((item) => h("tr", { data: { key: item.id, id: item.id, state: item.state } }, h("td", {}, link(item)), h("td", {}, method(item)), h("td", {}, datasetText(item.spec.dataset)), h("td", { class: "num right" }, percentNumber(headlineOf(item)), convergenceNode(Number(item.no_convergence))), h("td", { class: "num right" }, duration(item.seconds)), h("td", { class: "num right muted", title: clock(item.finished_at) }, ago(item.finished_at)))));
   fillRows(one("#workers tbody"), data.workers.length ? data.workers.map(workerRow) : [h("tr", { data: { key: "" } }, h("td", { colspan: 4, class: "muted" }, "No worker has connected yet."))]);
 }
 
@@ -123,13 +126,14 @@ function renderRunning(lefts) {
     one("#running"),
     data.running.map((item, index) => {
       const curve = data.curves[item.id]?.accuracy ?? [];
-      const best = item.headline?.best_accuracy;
+      const level = headlineOf(item);
+      const word = item.headline_rule === "final" ? "now" : "best";
       return h(
         "li",
         { data: { key: item.id, id: item.id } },
         h("div", {}, h("div", { class: "title" }, swatch(methodStyle(item.spec.algorithm.name)), link(item), item.state === "running" ? null : stateChip(item.state)), h("div", { class: "progress num" }, h("progress", { max: item.rounds, value: done(item), "aria-label": `${done(item)} of ${item.rounds} rounds` }), `${integer(done(item))} / ${integer(item.rounds)} · ${methodTitle(item.spec.algorithm.name)} on ${datasetText(item.spec.dataset)}`)),
-        sparkline(curve.slice(1), item.rounds, methodStyle(item.spec.algorithm.name), `Accuracy so far, best ${percent(best)}`),
-        h("span", { class: "accuracy num", title: "Best accuracy so far" }, percent(best)),
+        sparkline(curve.slice(1), item.rounds, methodStyle(item.spec.algorithm.name), `Accuracy so far, ${word} ${percent(level)}`),
+        h("span", { class: "accuracy num", title: word === "now" ? "Accuracy of the last tested round" : "Best accuracy so far" }, percent(level)),
         h("span", { class: "left num" }, lefts[index] === null ? NONE : `${duration(lefts[index])} left`),
       );
     }),

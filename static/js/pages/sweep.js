@@ -2,6 +2,7 @@
 
 import { api } from "../api.js";
 import { ENDED, RETRIED, cellText, countOf, countsText, valueNode } from "../cells.js";
+import { NOTE, convergenceNode } from "../convergence.js";
 import { fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
 import { live } from "../live.js";
 import { fieldHead } from "../series.js";
@@ -52,23 +53,27 @@ function experiments() {
   return sweep.cells.flatMap((cell) => cell.runs.map((run) => run.experiment));
 }
 
-function runTitle(run) {
+/** The accuracy that counts of one run. */
+const judged = (run, rule) => run[`${rule}_accuracy`];
+
+function runTitle(run, rule) {
   const done = Math.max(0, Math.min(run.rounds, run.next_round - 1));
-  const best = run.best_accuracy === null ? "" : `, best ${percentNumber(run.best_accuracy)} %`;
-  const rounds = run.state === "not_applicable" ? "" : `, round ${done} of ${run.rounds}${best}`;
+  const level = judged(run, rule);
+  const accuracy = level === null ? "" : `, ${rule} ${percentNumber(level)} %`;
+  const rounds = run.state === "not_applicable" ? "" : `, round ${done} of ${run.rounds}${accuracy}${run.no_convergence ? ", no convergence" : ""}`;
   const state = `${stateWord(run.state).toLowerCase()}${rounds}${run.reused ? ", reused" : ""}`;
   return `Seed ${run.seed}: ${state}${run.reason ? `. ${run.reason}` : ""}`;
 }
 
 /** A dot for each seed: its state by shape and colour, its numbers in the title. */
-function seedDot(run) {
+function seedDot(run, rule) {
   return h(
     "a",
     {
       class: "seed",
       href: `/experiments/${run.experiment}`,
-      title: runTitle(run),
-      "aria-label": runTitle(run),
+      title: runTitle(run, rule),
+      "aria-label": runTitle(run, rule),
       data: { state: run.state },
     },
     h(
@@ -88,8 +93,10 @@ function cellRow(cell, index) {
   const done = cell.runs.reduce((sum, run) => sum + Math.max(0, Math.min(run.rounds, run.next_round - 1)), 0);
   const bad = cell.runs.filter((run) => RETRIED.has(run.state));
   const reason = cell.runs.find((run) => run.state === "not_applicable")?.reason;
-  const running = cell.runs.map((run) => run.best_accuracy).filter((value) => value !== null);
-  const sofar = !cell.best && running.length ? `${percentNumber(Math.max(...running))} so far` : null;
+  const rule = cell.headline_rule;
+  const running = cell.runs.map((run) => judged(run, rule)).filter((value) => value !== null);
+  const sofar = !cell[rule] && running.length ? `${percentNumber(Math.max(...running))} so far` : null;
+  const unlearned = cell.runs.filter((run) => run.no_convergence).length;
   const number = (name) => {
     const bold = top(cell, name);
     const mean = cell[name] ? percentNumber(cell[name].mean, 2) : null;
@@ -99,7 +106,8 @@ function cellRow(cell, index) {
     return h(
       "td",
       { class: `num right gapped${best ? " best" : ""}` },
-      name === "best" && sofar ? h("span", { class: "muted" }, sofar) : accuracy(cell[name]),
+      name === rule && sofar ? h("span", { class: "muted" }, sofar) : accuracy(cell[name]),
+      name === rule ? convergenceNode(unlearned, cell[name]?.seeds) : null,
       best ? null : h("small", { class: "gap", title: gap ? "Difference to the best" : null }, gap),
     );
   };
@@ -109,7 +117,7 @@ function cellRow(cell, index) {
     sweep.paths.map((path, column) =>
       h(column ? "td" : "th", column ? {} : { scope: "row" }, valueNode(path, cell.values[path])),
     ),
-    h("td", {}, h("div", { class: "seeds" }, cell.runs.map(seedDot))),
+    h("td", {}, h("div", { class: "seeds" }, cell.runs.map((run) => seedDot(run, cell.headline_rule)))),
     reason
       ? h("td", { colspan: 2, class: "muted reason", title: reason }, `Not applicable: ${reason}`)
       : [number("best"), number("final")],
@@ -131,7 +139,7 @@ function cellRow(cell, index) {
       bad.length
         ? h(
             "button",
-            { type: "button", class: "tool", title: bad.map(runTitle).join("\n"), on: { click: () => retry(index) } },
+            { type: "button", class: "tool", title: bad.map((run) => runTitle(run, cell.headline_rule)).join("\n"), on: { click: () => retry(index) } },
             `Retry ${bad.length}`,
           )
         : null,
@@ -194,6 +202,8 @@ function render() {
     one("#cells tbody"),
     sweep.cells.map((cell, index) => cellRow(cell, index)),
   );
+  one("#no-convergence").hidden = !sweep.cells.some((cell) => cell.runs.some((run) => run.no_convergence));
+  setText(one("#no-convergence"), NOTE);
   deliveries();
 }
 

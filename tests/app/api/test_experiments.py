@@ -24,7 +24,7 @@ KEYS = {
     "bit_identical", "rounds", "next_round", "headline", "headline_rule", "conditions", "error", "created_at",
     "started_at", "finished_at", "seconds", "owner", "attempts", "priority", "position", "start_after", "window",
     "pause", "hold", "stop", "stopped_by", "sweep", "cell", "retry_of", "continues", "taken_over",
-    "has_checkpoint", "deleted_at", "seq", "totals",
+    "has_checkpoint", "deleted_at", "seq", "totals", "majority_share", "no_convergence",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import yaml
 from app.api import sweeps
 from app.store.database import Database
 from app.store.pace import HANDOVER
+from engine.records import NO_CONVERGENCE
 from tests.app.store.test_sweeps import run_all
 from tests.browser.filled import put
 from tests.services import SPEC, record
@@ -227,6 +228,33 @@ def test_the_table_is_ready_for_a_paper(client: httpx.Client, store: Database) -
     assert "\\toprule" in latex
     assert "  FedAvg & 2 & \\textbf{51.50 $\\pm$ 0.71}" in latex
     assert "Rounds to 50 \\%" in latex
+
+
+def test_the_table_marks_what_did_not_converge_and_says_what_that_means(client: httpx.Client, store: Database) -> None:
+    body = document("unlearned", grid={"algorithm.name": ["fedavg", "fedper", "fedbabu"]}, seeds=[1, 2])
+    body["base"]["rounds"] = 3
+    for name, shares in {"fedavg": (0.2, 0.2), "fedper": (0.49, 0.2), "fedbabu": (0.5, 0.49)}.items():
+        for seed, share in zip((1, 2), shares, strict=True):
+            levels(store, body["base"], name, 0.3, 0.5, 0.4, seed=seed, majority_share=share)
+    key = posted(client, body)["id"]
+    view = client.get(f"/api/sweeps/{key}").json()
+    assert [[run["no_convergence"] for run in cell["runs"]] for cell in view["cells"]] == [
+        [False, False],
+        [True, False],
+        [True, True],
+    ]
+    rows = csv.DictReader(io.StringIO(client.get(f"/api/sweeps/{key}/table.csv").text))
+    assert [row["no_convergence"] for row in rows] == ["0", "1", "2"]
+    *_, first, second, third, _, note = client.get(f"/api/sweeps/{key}/table.md").text.splitlines()
+    assert [line.split(" | ")[2].strip("*") for line in (first, second, third)] == [
+        "50.00 ± 0.00",
+        "50.00 ± 0.00 † (1 of 2)",
+        "50.00 ± 0.00 †",
+    ]
+    assert note == f"† {NO_CONVERGENCE}."
+    latex = client.get(f"/api/sweeps/{key}/table.tex").text
+    assert "50.00 $\\pm$ 0.00 \\dag{} (1 of 2)" in latex
+    assert latex.splitlines()[-1].startswith("\\par\\smallskip{\\footnotesize \\dag{} no convergence: ")
 
 
 def levels(store: Database, base: dict[str, Any], name: str, *accuracies: float, **changes: Any) -> None:

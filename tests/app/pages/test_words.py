@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.pages.words import partition_text
+from app.pages.words import clients_text, partition_text
 
 
 @pytest.mark.parametrize(
@@ -16,3 +16,18 @@ from app.pages.words import partition_text
 )
 def test_a_partition_is_named_with_what_makes_it_skewed(spec: dict[str, object], text: str) -> None:
     assert partition_text(spec) == text
+
+
+@pytest.mark.parametrize(
+    ("clients", "participation", "text"),
+    [
+        (150, 20 / 150, "20 of 150 clients"),
+        (20, 1.0, "all 20 clients"),
+        (0, 0.0, "all 0 clients"),
+        (10**400, 0.5, f"all {10**400} clients"),
+    ],
+)
+def test_the_clients_of_a_round_are_counted_and_a_damaged_spec_is_shown_as_it_is(
+    clients: int, participation: float, text: str
+) -> None:
+    assert clients_text({"clients": clients, "participation": participation}) == text

@@ -39,6 +39,18 @@ def test_values_that_are_missing_come_last_and_equal_ones_newest_first(database:
     assert ids(database, sort=Sort.BEST, descending=False) == [low, newer, high, none]
 
 
+def test_accuracy_is_the_final_one_under_protocol_c_and_the_best_one_under_a(database: Database) -> None:
+    under = {"A": submit(database), "C": submit(database, evaluation={"protocol": "C"}), "none": submit(database)}
+    with database.write() as session:
+        for protocol, best, final in (("A", 0.6, 0.1), ("C", 0.9, 0.5)):
+            row = session.get(type(look(database, under[protocol])), under[protocol])
+            assert row is not None
+            row.best_accuracy, row.final_accuracy = best, final
+    assert ids(database, sort=Sort.ACCURACY) == [under["A"], under["C"], under["none"]]
+    with database.read() as session:
+        assert [row.id for row in experiments.best_by_dataset(session, "fedavg")] == [under["A"]]
+
+
 def test_a_tag_is_found_in_any_script(database: Database) -> None:
     found = submit(database, tags=["μ klein", "夜"])
     submit(database, tags=["m klein"])

@@ -56,6 +56,25 @@ def test_rounds_add_up_to_progress_headline_and_totals(database: Database) -> No
     assert (view.partition_fingerprint, view.environment) == ("partition", HERE)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "share", "marked"), [("A", 0.49, False), ("A", 0.5, True), ("C", 0.49, True), ("A", None, False)]
+)
+def test_a_finished_experiment_whose_judged_accuracy_is_that_of_the_majority_class_is_marked(
+    database: Database, protocol: str, share: float | None, marked: bool
+) -> None:
+    """Its best accuracy is 0.52, the final one 0.4."""
+    key = submit(database, rounds=2, evaluation={"protocol": protocol})
+    held = claim(database)
+    assert held is not None
+    with database.write() as session:
+        assert experiments.begin(session, held, "partition", HERE, share)
+    commit(database, held, record(0, None), record(1, 0.52))
+    assert not experiment_view(look(database, key)).no_convergence
+    commit(database, held, record(2, 0.4))
+    view = experiment_view(look(database, key))
+    assert (view.state, view.majority_share, view.no_convergence) == ("finished", share, marked)
+
+
 def test_a_record_comes_back_as_it_went_in(database: Database) -> None:
     key = submit(database)
     held = started(database, key)

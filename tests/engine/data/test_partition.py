@@ -90,6 +90,13 @@ def test_pathological_uses_the_same_weights_for_the_official_parts() -> None:
 # P2 practical and P3 dirichlet
 
 
+def test_the_majority_share_is_the_mean_over_clients_of_the_commonest_class_of_a_test_set() -> None:
+    labels = torch.tensor([0, 0, 0, 1, 2, 2, 0, 1])
+    none = torch.tensor([], dtype=torch.int64)
+    shares = [ClientShare(none, torch.tensor(test), None) for test in ([0, 1, 2, 3], [4, 6], [5])]
+    assert Partition(tuple(shares), 3, "", ()).majority_share(labels) == pytest.approx((3 / 4 + 1 / 2 + 1) / 3)
+
+
 def test_practical_gives_every_client_every_class_and_ten_samples() -> None:
     data = labelled(*[100] * 5)
     part = partition(data, 8, "practical", gamma=0.1)
