@@ -856,6 +856,11 @@ def _summary(spec: "ExperimentSpec", job: "Run", records: "list[RoundRecord]", f
         table.add_row("final accuracy", f"{numbers.final_accuracy:.2%}")
     if _not_converged(spec, job, records):
         table.add_row("", f"{NO_CONVERGENCE}: {job.majority_share:.2%}")
+    if spec.evaluation.protocol == "C" and numbers.final_validation_accuracy is not None:
+        table.add_row("final validation accuracy", f"{numbers.final_validation_accuracy:.2%}")
+    elif numbers.best_validation_accuracy is not None and numbers.accuracy_at_best_validation is not None:
+        where = f"round {numbers.best_validation_round}: {numbers.best_validation_accuracy:.2%} on validation"
+        table.add_row("chosen on validation", f"{numbers.accuracy_at_best_validation:.2%} ({where})")
     table.add_row("bytes up", f"{sum(record.bytes_up for record in records):,}")
     table.add_row("bytes down", f"{sum(record.bytes_down for record in records):,}")
     table.add_row("client FLOPs", f"{sum(record.client_flops for record in records):.3g}")

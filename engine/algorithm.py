@@ -144,6 +144,7 @@ class Client:
         parts: nn.ModuleDict,
         train: Samples,
         test: Samples,
+        validation: Samples,
         announced: Payload,
         compute: Compute,
     ) -> None:
@@ -154,6 +155,7 @@ class Client:
         self.parts = parts
         self.train = train
         self.test = test
+        self.validation = validation  # may be empty
         self.announced = announced  # what the server said once, after the opening
         self.known: Payload = {}  # what it is taken to hold already; see Algorithm.known
         self.compute = compute

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.algorithm import Algorithm, AlgorithmParams, Client, Moment, Payload
+from engine.algorithm import Algorithm, AlgorithmParams, Client, Moment, Payload, Predictor, Samples
 from engine.cost import Meter
 from engine.spec import EvaluationSpec
 from engine.training import Diverged, Interrupted
@@ -13,13 +13,15 @@ from engine.training import Diverged, Interrupted
 
 @dataclass(frozen=True)
 class Tested:
-    """One client's result on its own test samples."""
+    """One client's result on its own test and validation samples."""
 
     correct: int
     samples: int
     flops: int  # of tuning a copy for the test
     readouts: Mapping[str, float]  # accuracy of further inference paths
     failure: str = ""  # why nothing was answered: what is tuned for the test diverged
+    validation_correct: int = 0
+    validation_samples: int = 0  # none: it does not count in the round's validation accuracy
 
     @property
     def accuracy(self) -> float:
@@ -43,16 +45,26 @@ def everyone_is_tested(evaluation: EvaluationSpec, round: int, rounds: int) -> b
 
 def round_accuracy(evaluation: EvaluationSpec, tests: Mapping[int, Tested]) -> float | None:
     """A, C: plain mean over the clients tested. B: correct answers over samples."""
-    results: Sequence[Tested] = list(tests.values())
+    return _average(evaluation, [(result.correct, result.samples) for result in tests.values()])
+
+
+def validation_accuracy(evaluation: EvaluationSpec, tests: Mapping[int, Tested]) -> float | None:
+    """As the round's accuracy, over those of the clients tested that have validation samples."""
+    results = [(result.validation_correct, result.validation_samples) for result in tests.values()]
+    return _average(evaluation, [(correct, samples) for correct, samples in results if samples])
+
+
+def _average(evaluation: EvaluationSpec, results: Sequence[tuple[int, int]]) -> float | None:
+    """Of (correct answers, samples) of each client."""
     if not results:
         return None
     if evaluation.protocol == "B":
-        return sum(result.correct for result in results) / sum(result.samples for result in results)
-    return sum(result.accuracy for result in results) / len(results)
+        return sum(correct for correct, _ in results) / sum(samples for _, samples in results)
+    return sum(correct / samples for correct, samples in results) / len(results)
 
 
 def test_client(algorithm: Algorithm[AlgorithmParams], client: Client, received: Payload | None) -> Tested | None:
-    """Exact accuracy of the method's inference path on the client's test samples.
+    """Exact accuracy of the method's inference path on the client's test samples, and on its validation samples.
 
     An answer that is not a number is wrong, and so are all answers of a copy that diverged while it was tuned.
     """
@@ -65,21 +77,37 @@ def test_client(algorithm: Algorithm[AlgorithmParams], client: Client, received:
         paths = {name: client.compute.inference(path) for name, path in paths.items()}
         for module in (client.model, client.parts):
             module.eval()
-        correct = dict.fromkeys(paths, 0)
-        with torch.no_grad():
-            for images, labels in client.test.in_order():
-                if client.setup.interrupted():
-                    raise Interrupted
-                for name, path in paths.items():
-                    scores = path(images)
-                    right = (scores.argmax(1) == labels) & ~scores.isnan().any(1)
-                    correct[name] += int(right.sum())
-        main, samples = correct.pop(""), len(client.test)
+        correct, samples = _right_answers(client, client.test, paths), len(client.test)
+        validated = _right_answers(client, client.validation, {"": paths[""]})
+        main = correct.pop("")
         readouts = {name: number / samples for name, number in correct.items()}
-        return Tested(main, samples, client.meter.flops, readouts)
+        return Tested(
+            main,
+            samples,
+            client.meter.flops,
+            readouts,
+            validation_correct=validated[""],
+            validation_samples=len(client.validation),
+        )
     except Diverged as error:
         if client.setup.training.divergence_tolerance == 0:
             raise
-        return Tested(0, len(client.test), client.meter.flops, {}, error.reason)
+        return Tested(
+            0, len(client.test), client.meter.flops, {}, error.reason, validation_samples=len(client.validation)
+        )
     finally:
         client.meter = training_meter
+
+
+def _right_answers(client: Client, samples: Samples, paths: Mapping[str, Predictor]) -> dict[str, int]:
+    """How many samples each inference path answers right."""
+    correct = dict.fromkeys(paths, 0)
+    with torch.no_grad():
+        for images, labels in samples.in_order() if len(samples) else ():
+            if client.setup.interrupted():
+                raise Interrupted
+            for name, path in paths.items():
+                scores = path(images)
+                right = (scores.argmax(1) == labels) & ~scores.isnan().any(1)
+                correct[name] += int(right.sum())
+    return correct

@@ -64,6 +64,8 @@ def _no_longer_last(record: RoundRecord, spec: ExperimentSpec, rounds: int) -> R
     )
     if record.eval_flops:
         raise Untellable(f"{who}, and it is not known what of the test's cost belongs to the cohort")
+    if record.validation_accuracy is not None:
+        raise Untellable(f"{who}, and it is not known what the cohort alone reached on its validation samples")
     if spec.algorithm.may_not_answer():
         raise Untellable(f"{who}, and it is not known who of the cohort had an answer before the round was over")
     accuracies = [accuracy for client, accuracy in record.client_accuracy.items() if client in cohort]
@@ -82,6 +84,7 @@ def _tested_on(record: RoundRecord, clients: frozenset[str], accuracy: float | N
     return record.model_copy(
         update={
             "accuracy": accuracy,
+            "validation_accuracy": None,  # told of all who were tested, or not at all
             "client_accuracy": {k: v for k, v in record.client_accuracy.items() if k in clients},
             "eval_flops": eval_flops,
             "traces": traces,

@@ -4,10 +4,11 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+VALIDATED_SPLITS = frozenset({"80-10-10", "authors"})
 TraceValue = float | list[float] | None
 
 CONVERGENCE_MARGIN = 0.02
@@ -58,15 +59,22 @@ class RoundRecord(BaseModel):
     dropped: list[Dropped] = Field(
         default_factory=list, description="What was left out because it was not finite: client, part, reason"
     )
+    validation_accuracy: float | None = Field(
+        None, description="Validation accuracy by the same rule, of the same clients; null without a validation part"
+    )
 
-    @field_validator("accuracy", "loss", mode="before")
+    @field_validator("accuracy", "validation_accuracy", "loss", mode="before")
     @classmethod
     def _nan_is_null(cls, value: float | None) -> float | None:
         return None if value is None or not math.isfinite(value) else value
 
     def without_times(self) -> dict[str, Any]:
-        """All that must be equal when the round is computed again."""
-        return self.model_dump(exclude={"seconds", "client_seconds", "server_seconds"})
+        """All that must be equal when the round is computed again.
+
+        The validation accuracy stands in it where there is one: other records are what they were before it came.
+        """
+        apart = {"validation_accuracy"} if self.validation_accuracy is None else set[str]()
+        return self.model_dump(exclude={"seconds", "client_seconds", "server_seconds"} | apart)
 
 
 class Headline(BaseModel):
@@ -77,6 +85,26 @@ class Headline(BaseModel):
     best_accuracy: float | None = Field(None, description="Highest accuracy of a tested round")
     best_round: int | None = Field(None, description="The first round that reached it")
     final_accuracy: float | None = Field(None, description="Accuracy of the last tested round")
+    best_validation_accuracy: float | None = Field(None, description="Highest validation accuracy of a tested round")
+    best_validation_round: int | None = Field(None, description="The first round that reached it")
+    accuracy_at_best_validation: float | None = Field(None, description="Test accuracy of that round")
+    final_validation_accuracy: float | None = Field(None, description="Validation accuracy of the last tested round")
+
+    def after(self, round: int, accuracy: float | None, validation_accuracy: float | None) -> Self:
+        """With one more round. The opening (round 0) does not count, nor does a round in which nobody was tested."""
+        if round == 0 or accuracy is None:
+            return self
+        news: dict[str, Any] = {"final_accuracy": accuracy, "final_validation_accuracy": validation_accuracy}
+        if self.best_accuracy is None or accuracy > self.best_accuracy:
+            news |= {"best_accuracy": accuracy, "best_round": round}
+        known = self.best_validation_accuracy
+        if validation_accuracy is not None and (known is None or validation_accuracy > known):
+            news |= {
+                "best_validation_accuracy": validation_accuracy,
+                "best_validation_round": round,
+                "accuracy_at_best_validation": accuracy,
+            }
+        return self.model_copy(update=news)
 
     def judged(self, rule: "HeadlineRule") -> float | None:
         """The accuracy that counts."""
@@ -84,23 +112,14 @@ class Headline(BaseModel):
 
 
 def headline(records: Iterable[RoundRecord | Mapping[str, Any]]) -> Headline:
-    """Best and final accuracy over the tested rounds; the opening (round 0) does not count."""
-    best: tuple[float, int] | None = None
-    final: float | None = None
+    """Over all rounds."""
+    found = Headline()
     for record in records:
-        number, accuracy = (
-            (record.round, record.accuracy)
-            if isinstance(record, RoundRecord)
-            else (record["round"], record["accuracy"])
-        )
-        if number == 0 or accuracy is None:
-            continue
-        final = accuracy
-        if best is None or accuracy > best[0]:
-            best = (accuracy, number)
-    if best is None:
-        return Headline()
-    return Headline(best_accuracy=best[0], best_round=best[1], final_accuracy=final)
+        if isinstance(record, RoundRecord):
+            found = found.after(record.round, record.accuracy, record.validation_accuracy)
+        else:
+            found = found.after(record["round"], record["accuracy"], record.get("validation_accuracy"))
+    return found
 
 
 HeadlineRule = Literal["best", "final"]
@@ -119,6 +138,10 @@ def no_convergence(accuracy: float | None, majority_share: float | None) -> bool
     if accuracy is None or majority_share is None:
         return False
     return accuracy <= majority_share + CONVERGENCE_MARGIN
+def has_validation(spec: Mapping[str, Any]) -> bool:
+    """Whether its split keeps samples for validation; an imported partition brings its own split, which has none."""
+    partition = spec["partition"]
+    return partition.get("split") in VALIDATED_SPLITS and partition.get("name") != "imported"
 
 
 def conditions(spec: Mapping[str, Any]) -> str:

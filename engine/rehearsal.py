@@ -166,4 +166,4 @@ def _few(share: ClientShare, labels: Tensor) -> ClientShare:
     chosen = torch.cat([share.train[held == label][:PER_CLASS] for label in sorted(set(held.tolist()))])
     rest = share.train[~torch.isin(share.train, chosen)]
     train = torch.cat([chosen, rest[: max(0, AT_LEAST - len(chosen))]]).sort().values
-    return replace(share, train=train, test=share.test[:PER_CLASS])
+    return replace(share, train=train, test=share.test[:PER_CLASS], validation=share.validation[:0])

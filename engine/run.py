@@ -18,7 +18,15 @@ from engine.data.datasets import Dataset, imported_partition, load
 from engine.data.partition import Partition, make_partition
 from engine.data.samples import Samples
 from engine.device import Compute, Precision, Stacking
-from engine.evaluation import Tested, cohort_moment, everyone_is_tested, is_due, round_accuracy, test_client
+from engine.evaluation import (
+    Tested,
+    cohort_moment,
+    everyone_is_tested,
+    is_due,
+    round_accuracy,
+    test_client,
+    validation_accuracy,
+)
 from engine.executor import Bench, Crew, Desk, prepare_process
 from engine.models import FAMILIES, assign, seed_dropout
 from engine.pretrained import Weights, starting_points
@@ -219,7 +227,7 @@ class Run:
 
     def _client(self, desk: Desk, client_id: int, number: int) -> Client:
         share = self.partition.shares[client_id]
-        train, test = (
+        train, test, validation = (
             Samples.of(
                 self.dataset,
                 index,
@@ -228,7 +236,7 @@ class Run:
                 augment=self.spec.training.augment,
                 device=self.compute.device,
             )
-            for index in (share.train, share.test)
+            for index in (share.train, share.test, share.validation)
         )
         return Client(
             id=client_id,
@@ -238,6 +246,7 @@ class Run:
             parts=desk.parts,
             train=train,
             test=test,
+            validation=validation,
             announced={},
             compute=self.compute,
         )
@@ -471,6 +480,7 @@ class Run:
         return RoundRecord(
             round=number,
             accuracy=round_accuracy(self.spec.evaluation, tests),
+            validation_accuracy=validation_accuracy(self.spec.evaluation, tests),
             loss=sum(loss * n for loss, n in losses) / sum(n for _, n in losses) if losses else None,
             scalars_up=up,
             scalars_down=down,

@@ -17,7 +17,7 @@ from app.store.states import State
 from app.store.tables import Experiment, Round
 from engine.records import RoundRecord
 
-FIGURES = ("round", "accuracy", "bytes_up", "bytes_down", "client_flops", "seconds")
+FIGURES = ("round", "accuracy", "validation_accuracy", "bytes_up", "bytes_down", "client_flops", "seconds")
 """What `add_up` needs of a round."""
 _ALIVE = (State.QUEUED, State.PAUSED, State.RUNNING)
 _PREFERRED = (State.FINISHED, State.RUNNING, State.QUEUED, State.PAUSED)

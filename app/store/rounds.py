@@ -18,7 +18,7 @@ from app.store.sound import length_of
 from app.store.states import State
 from app.store.stopping import reason_to_stop
 from app.store.tables import Experiment, Round
-from app.store.views import ROUND_FIELDS, round_view
+from app.store.views import ROUND_FIELDS, headline_of, round_view
 from engine.records import RoundRecord
 
 TIMES = frozenset({"seconds", "client_seconds", "server_seconds"})
@@ -92,23 +92,24 @@ def would_stop(session: Session, claim: Claim, record: RoundRecord) -> bool:
 
 def add_up(row: Experiment, values: Mapping[str, Any]) -> None:
     """The next round's part of the progress, the headline and the totals."""
-    number, accuracy = values["round"], values["accuracy"]
+    number = values["round"]
     row.next_round = number + 1
     row.deaths = 0
     row.seconds += values["seconds"]
     row.totals = {key: total + values[key] for key, total in row.totals.items()}
-    if number > 0 and accuracy is not None:
-        row.final_accuracy = accuracy
-        if row.best_accuracy is None or accuracy > row.best_accuracy:
-            row.best_accuracy, row.best_round = accuracy, number
+    news = headline_of(row).after(number, values["accuracy"], values["validation_accuracy"])
+    for name, value in news:
+        setattr(row, name, value)
 
 
 def _compare(session: Session, row: Experiment, record: RoundRecord) -> Verdict:
     stored = session.get(Round, (row.id, record.round))
     assert stored is not None, "every round below next_round is stored"
     old = {key: value for key, value in round_view(stored).items() if key not in TIMES}
+    if old["validation_accuracy"] is None:  # it may have been stored before there was one
+        del old["validation_accuracy"]
     new = finite(record.without_times())
-    different = sorted(key for key in old if _text(old[key]) != _text(new[key]))
+    different = sorted(key for key in old if _text(old[key]) != _text(new.get(key)))
     if row.cancel:
         experiments.finish_locked(session, row, State.CANCELLED)
         return Verdict.CANCELLED

@@ -113,6 +113,10 @@ class Experiment(SQLModel, table=True):
     final_accuracy: float | None = Field(default=None, sa_column=Column(Real(None)))
     majority_share: float | None = Field(default=None, sa_column=Column(Real(None)))
     """What naming the most frequent class of each client's test set reaches; null before it began."""
+    best_validation_accuracy: float | None = Field(default=None, sa_column=Column(Real(None)))
+    best_validation_round: int | None = Field(default=None, sa_column=Column(Whole(None)))
+    accuracy_at_best_validation: float | None = Field(default=None, sa_column=Column(Real(None)))
+    final_validation_accuracy: float | None = Field(default=None, sa_column=Column(Real(None)))
     seconds: float = Field(default=0.0, sa_column=Column(Real(), nullable=False))
     totals: dict[str, int] = Field(sa_column=Column(Totals(), nullable=False))
     """Sums over the rounds; JSON because FLOPs of a long run can pass 64 bits."""
@@ -135,6 +139,7 @@ class Round(SQLModel, table=True):
     experiment: str = Field(sa_column=Column(String(26), ForeignKey("experiment.id"), primary_key=True))
     round: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
     accuracy: float | None = Field(default=None, sa_column=Column(Double))
+    validation_accuracy: float | None = Field(default=None, sa_column=Column(Double))
     loss: float | None = Field(default=None, sa_column=Column(Double))
     scalars_up: int = Field(sa_column=Column(BigInteger, nullable=False))
     scalars_down: int = Field(sa_column=Column(BigInteger, nullable=False))

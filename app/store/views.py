@@ -32,6 +32,7 @@ ROUND_FIELDS = (
     "client_accuracy",
     "traces",
     "dropped",
+    "validation_accuracy",
 )
 """The fields of engine.records.RoundRecord, in its order."""
 FIRST_MOMENT = datetime(1, 1, 2, tzinfo=UTC).timestamp()
@@ -119,13 +120,9 @@ class ExperimentView(BaseModel):
     totals: TotalsView
 
 
-def _headline(row: Experiment) -> Headline:
-    return Headline(best_accuracy=row.best_accuracy, best_round=row.best_round, final_accuracy=row.final_accuracy)
-
-
 def judged(row: Experiment, spec: Mapping[str, Any]) -> float | None:
     """The accuracy that the experiment is judged by."""
-    return _headline(row).judged(headline_rule(spec))
+    return headline_of(row).judged(headline_rule(spec))
 
 
 def not_converged(row: Experiment, spec: Mapping[str, Any]) -> bool:
@@ -148,7 +145,7 @@ def experiment_view(row: Experiment, position: int | None = None) -> ExperimentV
         bit_identical=row.bit_identical,
         rounds=row.rounds,
         next_round=row.next_round,
-        headline=None if row.best_round is None else _headline(row),
+        headline=None if row.best_round is None else headline_of(row),
         headline_rule=headline_rule(spec),
         majority_share=row.majority_share,
         no_convergence=not_converged(row, spec),
@@ -178,6 +175,11 @@ def experiment_view(row: Experiment, position: int | None = None) -> ExperimentV
         seq=row.seq,
         totals=TotalsView(**row.totals),
     )
+
+
+def headline_of(row: Experiment) -> Headline:
+    """The columns of its numbers have the names of the headline's fields."""
+    return Headline(**{name: getattr(row, name) for name in Headline.model_fields})
 
 
 def round_view(row: Round) -> dict[str, Any]:

@@ -2,23 +2,26 @@
 
 Three streams of random numbers (who gets what, training or test, label maps) are independent of each other: another
 label mode leaves every sample where it is. Index lists ascend. No sample lies in the training set of one client and
-the test set of the same or another one. No two clients share a sample, except where `balanced` and `dirichlet-mix`
-deal an exhausted class again or test on whole classes, and where an imported folder says so.
+the test set of the same or another one, and no validation sample lies in either. No two clients share a sample, except
+where `balanced` and `dirichlet-mix` deal an exhausted class again or test on whole classes, and where an imported
+folder says so.
 
 The splits:
 
 * `stratified-80-20`, `80-10-10`, `random-75-25` pool the publisher's parts, deal the pool and cut each client's share.
 * `official` and `authors` deal the publisher's training and test parts apart, with the same proportions.
+* `80-10-10` and `authors` have a validation part: a tenth of each client's share, and a fifth of the publisher's
+  training part, dealt like the test part. A client may be left without a validation sample.
 * `balanced` and `dirichlet-mix` deal local_size training samples. Under a pooled split the pool is cut first, and test
   samples come from the other side in the ratio of the split and with the client's class mix, so that nobody trains on
-  what another client is tested on. `authors` does the same with its two parts. Under `official` a client is tested on
+  what another client is tested on. `authors` does the same with its own parts. Under `official` a client is tested on
   all official test samples of the classes it trains on.
 * `imported` keeps the folder's own split.
 """
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -72,6 +75,7 @@ class ClientShare:
     test: Tensor
     label_map: Tensor | None
     """(L,) global id → local id, -1 where the client has none; None is the identity."""
+    validation: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,15 +126,19 @@ def make_partition(
     notes: list[str] = []
     if isinstance(spec, ImportedPartition):
         train, test, owned = _imported(dataset, labels, imported, clients, notes)
+        validation = _nothing(clients)
     else:
-        train, test, owned = _dealt(dataset, labels, spec, clients, seed, notes)
+        train, test, validation, owned = _dealt(dataset, labels, spec, clients, seed, notes)
     _check_sizes(train, test)
     maps, width = label_maps(
         spec.labels, owned, isinstance(spec, DirichletMix), numpy_generator(seed, "partition", "labels")
     )
+    if maps is not None:  # a class of which a client has validation samples alone has no id there
+        validation = [own[ids[labels[own]] >= 0] for own, ids in zip(validation, maps, strict=True)]
+    parts = (_tensors(train), _tensors(test), _tensors(validation))
     shares = tuple(
-        ClientShare(*samples, None if maps is None else torch.from_numpy(maps[client]))
-        for client, samples in enumerate(zip(_tensors(train), _tensors(test), strict=True))
+        ClientShare(own, tested, None if maps is None else torch.from_numpy(maps[client]), validated)
+        for client, (own, tested, validated) in enumerate(zip(*parts, strict=True))
     )
     return Partition(shares, width, _fingerprint(shares), tuple(notes))
 
@@ -141,8 +149,8 @@ Lists = list[Ints]
 
 def _dealt(
     dataset: LabelledSet, labels: Ints, spec: PartitionSpec, clients: int, seed: int, notes: list[str]
-) -> tuple[Lists, Lists, Flags]:
-    """Training lists, test lists, and which classes each client has samples of (N, L)."""
+) -> tuple[Lists, Lists, Lists, Flags]:
+    """Training, test and validation lists, and which classes each client trains or is tested on (N, L)."""
     classes = dataset.classes
     cutting = numpy_generator(seed, "partition", "split")
     parts = piles(dataset.name, dataset.official_test.numpy().astype(np.bool_), spec.split, cutting)
@@ -154,20 +162,23 @@ def _dealt(
     notes += parts.notes
 
     whole_classes = sized and spec.split == "official"
-    pile = (parts.train,) if parts.test is None or whole_classes else (parts.train, parts.test)
-    table = Table(dataset.name, labels, classes, clients, pile, numpy_generator(seed, "partition", "deal"), notes)
+    apart = () if whole_classes else (parts.test, parts.validation)
+    dealt = (parts.train, *(pile for pile in apart if pile is not None))
+    table = Table(dataset.name, labels, classes, clients, dealt, numpy_generator(seed, "partition", "deal"), notes)
     train, *rest = _hands(table, spec, dataset, parts.ratio)
 
+    validation: Hand | None = None
     if parts.test is None:
-        train, test, more = split_hand(train, labels, clients, classes, spec.split, cutting)
+        train, test, validation, more = split_hand(train, labels, clients, classes, spec.split, cutting)
         notes += more
     elif whole_classes:
         owned = train.counts(labels, clients, classes) > 0
-        return _lists(train, clients), _class_lists(parts.test, labels, owned), owned
+        return _lists(train, clients), _class_lists(parts.test, labels, owned), _nothing(clients), owned
     else:
-        (test,) = rest
+        test, validation = rest[0], rest[1] if len(rest) > 1 else None
     owned = train.counts(labels, clients, classes) + test.counts(labels, clients, classes) > 0
-    return _lists(train, clients), _lists(test, clients), owned
+    kept = _nothing(clients) if validation is None else _lists(validation, clients)
+    return _lists(train, clients), _lists(test, clients), kept, owned
 
 
 def _hands(table: Table, spec: PartitionSpec, dataset: LabelledSet, ratio: tuple[int, int]) -> list[Hand]:
@@ -285,6 +296,10 @@ def _lists(hand: Hand, clients: int) -> Lists:
     return np.split(index, np.cumsum(hand.sizes(clients))[:-1])
 
 
+def _nothing(clients: int) -> Lists:
+    return [np.empty(0, dtype=np.int64)] * clients
+
+
 def _tensors(lists: Lists) -> list[Tensor]:
     """Lists that several clients share become one tensor."""
     made = {id(own): torch.from_numpy(own) for own in {id(own): own for own in lists}.values()}
@@ -292,7 +307,10 @@ def _tensors(lists: Lists) -> list[Tensor]:
 
 
 def _fingerprint(shares: tuple[ClientShare, ...]) -> str:
-    """SHA-256 over the digests of every client's lists and label map, in client order."""
+    """SHA-256 over the digests of every client's training and test lists and label map, in client order.
+
+    Validation samples follow from the same spec and seed, and what is stored was named without them.
+    """
     digests: dict[int, bytes] = {}
     total = hashlib.sha256()
     for share in shares:

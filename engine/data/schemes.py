@@ -30,7 +30,7 @@ MAX_DEALT = 20_000_000
 
 @dataclass(frozen=True)
 class Table:
-    """What every partition starts from; piles are (pool,) or (training, test)."""
+    """What every partition starts from; piles are (pool,), (training, test) or (training, test, validation)."""
 
     name: str
     labels: Ints
@@ -114,7 +114,7 @@ def dirichlet(table: Table, spec: Dirichlet) -> list[Hand]:
 def _dirichlet(table: Table, concentration: float, where: str, least: float, everywhere: bool = False) -> list[Ints]:
     """Class by class p ~ Dir over clients; a client that holds n/N already gets 0; repeat until all hold enough.
 
-    A test pile follows the training samples: the same proportions, nothing where a client trains on nothing.
+    Other piles follow the training samples: the same proportions, nothing where a client trains on nothing.
     """
     total = table.piles[0].size
     if least * table.clients > total:
@@ -135,7 +135,8 @@ def _dirichlet(table: Table, concentration: float, where: str, least: float, eve
         if everywhere:
             for each in counts:
                 _spread(each)
-        if first.sum(axis=1).min() >= least and all(each.sum(axis=1).min() >= 1 for each in counts[1:]):
+        # everybody needs a test sample, but may do without validation samples
+        if first.sum(axis=1).min() >= least and all(each.sum(axis=1).min() >= 1 for each in counts[1:2]):
             return counts
     raise PartitionError(
         where,
@@ -261,7 +262,7 @@ def dirichlet_mix(table: Table, spec: DirichletMix, ratio: tuple[int, int]) -> l
 
 
 def _deal_sized(table: Table, counts: Ints, local_size: int, ratio: tuple[int, int]) -> list[Hand]:
-    """local_size counts training samples. With a second pile the test samples follow in the given ratio."""
+    """local_size counts training samples. Those of other piles follow in the given ratio."""
     if table.clients * local_size > MAX_DEALT:
         raise PartitionError(
             "partition.local_size",
@@ -279,10 +280,13 @@ def _deal_sized(table: Table, counts: Ints, local_size: int, ratio: tuple[int, i
     _note_repetition(table, counts, have, "")
     if len(table.piles) == 1:
         return table.deal([counts])
-    test_have = table.sizes(table.piles[1])
-    test = np.minimum(fraction(counts, *ratio, rng=table.rng, at_least=1), test_have)
-    _note_repetition(table, test, test_have, " for testing")
-    return table.deal([counts, test])
+    share = fraction(counts, *ratio, rng=table.rng, at_least=1)
+    wanted = [counts]
+    for pile, purpose in zip(table.piles[1:], (" for testing", " for validation"), strict=False):
+        have = table.sizes(pile)
+        wanted.append(np.minimum(share, have))
+        _note_repetition(table, wanted[-1], have, purpose)
+    return table.deal(wanted)
 
 
 def _note_repetition(table: Table, counts: Ints, have: Ints, purpose: str) -> None:

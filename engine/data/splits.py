@@ -1,4 +1,4 @@
-"""Training and test samples: which part of the data set each comes from, and how a client's own samples are cut."""
+"""Training, test and validation samples: where in the data set each come from, and how a client's own are cut."""
 
 from dataclasses import dataclass
 
@@ -7,17 +7,18 @@ import numpy as np
 from engine.data.dealing import Flags, Hand, Ints, PartitionError, choose, fraction
 from engine.data.spec import Split
 
-# Test samples for every (training + test + validation) samples, and whether a validation part as large is dropped.
+# Test samples for every (training + test + validation) samples, and whether there is a validation part as large.
 _POOLED: dict[Split, tuple[int, bool]] = {
     "stratified-80-20": (5, False),
     "80-10-10": (10, True),
     "random-75-25": (4, False),
 }
+_APART = "a validation part: tested in each round, never trained on"
 
 
 @dataclass(frozen=True)
 class Piles:
-    """What the clients are dealt from: one pool that is cut at each client, or training and test apart.
+    """What the clients are dealt from: one pool that is cut at each client, or training, test and validation apart.
 
     ratio is test : training samples.
     """
@@ -26,12 +27,13 @@ class Piles:
     test: Ints | None
     ratio: tuple[int, int]
     notes: tuple[str, ...] = ()
+    validation: Ints | None = None
 
 
 def piles(name: str, official_test: Flags, split: Split, rng: np.random.Generator) -> Piles:
     """The pool of all samples, or for `official` and `authors` the publisher's own two parts.
 
-    `authors` cuts the official training part at random 4 : 1 and leaves the smaller part unused.
+    `authors` cuts the official training part at random 4 : 1; the smaller part is for validation.
     """
     everything = np.arange(official_test.size)
     if split in _POOLED:
@@ -44,37 +46,39 @@ def piles(name: str, official_test: Flags, split: Split, rng: np.random.Generato
             f"{split!r} needs the publisher's own training and test parts, but {name} has {train.size:,} training and "
             f"{test_part.size:,} test samples; use stratified-80-20, 80-10-10 or random-75-25",
         )
-    notes: tuple[str, ...] = ()
-    if split == "authors":
-        kept = train.size * 4 // 5
-        notes = (f"{train.size - kept:,} of {train.size:,} official training samples are a validation part, dropped",)
-        train = np.sort(rng.permutation(train)[:kept])
-    return Piles(train, test_part, (test_part.size, train.size), notes)
+    if split == "official":
+        return Piles(train, test_part, (test_part.size, train.size))
+    kept = train.size * 4 // 5
+    notes = (f"{train.size - kept:,} of {train.size:,} official training samples are {_APART}",)
+    order = rng.permutation(train)
+    return Piles(np.sort(order[:kept]), test_part, (test_part.size, kept), notes, np.sort(order[kept:]))
 
 
 def cut_pool(pool: Piles, labels: Ints, classes: int, split: Split, rng: np.random.Generator) -> Piles:
     """Cut the pool itself, as if it were one client, where training and test samples are dealt apart."""
     whole = Hand(np.zeros_like(pool.train), pool.train)
-    train, test, notes = split_hand(whole, labels, 1, classes, split, rng)
-    return Piles(train.index, test.index, pool.ratio, pool.notes + notes)
+    train, test, validation, notes = split_hand(whole, labels, 1, classes, split, rng)
+    return Piles(
+        train.index, test.index, pool.ratio, pool.notes + notes, None if validation is None else validation.index
+    )
 
 
 def split_hand(
     hand: Hand, labels: Ints, clients: int, classes: int, split: Split, rng: np.random.Generator
-) -> tuple[Hand, Hand, tuple[str, ...]]:
-    """Cut every client's samples in training and test samples; a client of two or more gets both."""
+) -> tuple[Hand, Hand, Hand | None, tuple[str, ...]]:
+    """Cut every client's samples in training, test and validation samples; who has two or more gets the first two."""
     whole, validation = _POOLED[split]
     if split == "random-75-25":
         test = _random_quarter(hand, clients, rng)
-        return hand.keep(~test), hand.keep(test), ()
+        return hand.keep(~test), hand.keep(test), None, ()
     test = choose(hand, labels, fraction(hand.counts(labels, clients, classes), 1, whole, rng, at_least=1), rng)
     train_hand, test_hand = hand.keep(~test), hand.keep(test)
     if not validation:
-        return train_hand, test_hand, ()
+        return train_hand, test_hand, None, ()
     wanted = fraction(train_hand.counts(labels, clients, classes), 1, whole - 1, rng, at_least=0)
-    dropped = choose(train_hand, labels, wanted, rng)
-    note = f"{int(dropped.sum()):,} of {hand.index.size:,} samples are a validation part, dropped"
-    return train_hand.keep(~dropped), test_hand, (note,)
+    apart = choose(train_hand, labels, wanted, rng)
+    note = f"{int(apart.sum()):,} of {hand.index.size:,} samples are {_APART}"
+    return train_hand.keep(~apart), test_hand, train_hand.keep(apart), (note,)
 
 
 def _random_quarter(hand: Hand, clients: int, rng: np.random.Generator) -> Flags:

@@ -385,11 +385,19 @@ export function applyRound(experiment, record) {
   for (const name of ["bytes_up", "bytes_down", "client_flops"])
     totals[name] = (totals[name] ?? 0) + (record[name] ?? 0);
   if (record.accuracy !== null && record.accuracy !== undefined && record.round > 0) {
-    const headline = (experiment.headline ??= { best_accuracy: null, best_round: null, final_accuracy: null });
+    const headline = (experiment.headline ??= { best_accuracy: null, best_validation_accuracy: null });
+    const validation = record.validation_accuracy ?? null;
     headline.final_accuracy = record.accuracy;
+    headline.final_validation_accuracy = validation;
     if (headline.best_accuracy === null || record.accuracy > headline.best_accuracy) {
       headline.best_accuracy = record.accuracy;
       headline.best_round = record.round;
+    }
+    const known = headline.best_validation_accuracy ?? null;
+    if (validation !== null && (known === null || validation > known)) {
+      headline.best_validation_accuracy = validation;
+      headline.best_validation_round = record.round;
+      headline.accuracy_at_best_validation = record.accuracy;
     }
   }
   return true;

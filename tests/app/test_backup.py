@@ -11,6 +11,7 @@ from app.config import Settings
 from app.store import experiments, rounds
 from app.store.database import Database
 from app.store.states import State
+from engine.records import RoundRecord
 from engine.run import Run
 from engine.spec import ExperimentSpec
 from tests.services import look, short_folder, spec_with, submit, wait_until
@@ -22,7 +23,7 @@ ROUNDS = 120
 
 def stored(database: Database, key: str) -> list[dict[str, Any]]:
     with database.read() as session:
-        return [{k: v for k, v in row.items() if k not in rounds.TIMES} for row in rounds.after(session, key)]
+        return [RoundRecord(**row).without_times() for row in rounds.after(session, key)]
 
 
 def test_a_copy_made_while_an_experiment_runs_goes_on_elsewhere_with_the_same_bits(

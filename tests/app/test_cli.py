@@ -75,6 +75,17 @@ def test_run_says_that_nothing_was_learned(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert (result["majority_share"], result["no_convergence"]) == (1.0, True)
     assert "no convergence" in found.stdout
+def test_a_run_with_a_validation_part_tells_what_it_chooses(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, partition={"name": "iid", "split": "80-10-10"})
+    found = call("run", spec, "--out", str(tmp_path / "out"))
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    best = max(result["rounds"][1:], key=lambda item: item["validation_accuracy"])
+    assert result["headline"]["accuracy_at_best_validation"] == best["accuracy"]
+    assert result["headline"]["best_validation_round"] == best["round"]
+    assert "chosen on validation" in found.stdout
+    lines = (tmp_path / "out" / "rounds.csv").read_text().splitlines()
+    assert lines[0].endswith(",validation_accuracy")
+    assert lines[-1].endswith(f",{result['rounds'][-1]['validation_accuracy']}")
 
 
 def test_run_takes_the_ways_to_compute_and_writes_them_down(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ def put(
             Round(experiment=row.id, fence=claim.fence, stored_at=0.0, seq=row.seq, **record.model_dump())
             for record in past
         )
-        best = headline(past)
-        row.best_accuracy, row.best_round, row.final_accuracy = best.best_accuracy, best.best_round, best.final_accuracy
+        for name, value in headline(past):
+            setattr(row, name, value)
         row.next_round = len(past)
         row.seconds = sum(record.seconds for record in past)
         row.totals = {key: sum(getattr(record, key) for record in past) for key in row.totals}

@@ -318,6 +318,33 @@ def test_a_finished_run_that_did_not_converge_says_so_with_its_numbers(
         assert page.inner_text("#convergence").startswith(
             "No convergence: the best accuracy, 50.00 %, does not pass 50.70 %, 2 points above what naming"
         )
+def test_a_validation_part_has_a_dashed_line_and_says_what_it_chooses_while_rounds_come(
+    store: Database, open_page: OpenPage
+) -> None:
+    levels = [None, 0.25, 0.5, 0.375, 0.75]
+    history = [
+        record.model_copy(update={"validation_accuracy": level})
+        for record, level in zip(HISTORY[:5], levels, strict=True)
+    ]
+    partition = {"name": "iid", "split": "80-10-10"}
+    key = put(store, history, upto=3, rounds=4, partition=partition)
+    page = open_page(f"/experiments/{key}", ignore=("409",))
+    figure = page.locator('[data-figure="validation"]')
+    line = "() => fedarena.charts.accuracy.data.find((line) => line.key === 'validation')?.y"
+    assert f"{100 * (history[2].accuracy or 0):.1f} %" in figure.inner_text()
+    assert "50.0 % on validation in round 2" in figure.inner_text()
+    assert page.evaluate(line) == levels[:4]
+    advance(store, key, history[4])
+    page.wait_for_function("() => document.querySelector('[data-figure=validation]').innerText.includes('round 4')")
+    assert f"{100 * (history[4].accuracy or 0):.1f} %" in figure.inner_text()
+    assert page.evaluate(line) == levels
+
+
+def test_without_a_validation_part_nothing_is_said_of_one(store: Database, open_page: OpenPage) -> None:
+    page = open_page(f"/experiments/{put(store, HISTORY[:13], rounds=12)}", ignore=("409",))
+    page.locator('[data-figure="best"]').wait_for()
+    assert page.locator('[data-figure="validation"]').is_hidden()
+    assert page.evaluate("() => fedarena.charts.accuracy.data.length") == 1
 
 
 def test_long_notes_are_cut_until_they_are_wanted_and_their_addresses_are_links(

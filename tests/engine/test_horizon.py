@@ -117,6 +117,20 @@ def test_what_a_wider_test_leaves_open_is_not_made_up(
         at_horizon(records_of(short)[SHORT], short, LONG)
 
 
+def test_the_validation_of_a_wider_test_is_not_made_up(small_spec: SpecMaker) -> None:
+    validated = {"name": "iid", "split": "80-10-10"}
+    short, long = (
+        small_spec(rounds=rounds, partition=validated, evaluation={"protocol": "C"}) for rounds in (SHORT, LONG)
+    )
+    with pytest.raises(Untellable, match="what the cohort alone reached on its validation samples"):
+        at_horizon(records_of(short)[SHORT], short, LONG)
+    untested, longer = (
+        small_spec(rounds=rounds, partition=validated, evaluation={"every": 2}) for rounds in (SHORT, LONG)
+    )
+    moved = at_horizon(records_of(untested)[SHORT], untested, LONG)
+    assert moved.without_times() == records_of(longer)[SHORT].without_times()
+
+
 def test_a_test_that_failed_counts_only_where_it_is_made(small_spec: SpecMaker) -> None:
     short = small_spec(rounds=SHORT, evaluation={"every": 2})
     of_short = records_of(short)[SHORT]

@@ -49,6 +49,28 @@ def test_the_headline_leaves_out_the_opening_and_untested_rounds() -> None:
     assert headline(records) == Headline(best_accuracy=0.7, best_round=2, final_accuracy=0.6)
 
 
+def test_the_headline_tells_the_test_accuracy_of_the_round_that_was_best_on_validation() -> None:
+    levels = [(0, 0.9, 0.99), (1, 0.4, 0.6), (2, 0.5, 0.8), (3, 0.7, 0.8), (4, 0.6, 0.3), (5, None, None)]
+    records = [record(n, test).model_copy(update={"validation_accuracy": level}) for n, test, level in levels]
+    found = headline(records)
+    assert (found.best_validation_accuracy, found.best_validation_round, found.accuracy_at_best_validation) == (
+        0.8,
+        2,
+        0.5,
+    )
+    assert (found.best_accuracy, found.final_accuracy, found.final_validation_accuracy) == (0.7, 0.6, 0.3)
+    assert headline(item.model_dump() for item in records) == found
+
+
+def test_records_from_before_validation_are_read_and_stay_what_they_were() -> None:
+    old = record(1, 0.5).model_dump()
+    del old["validation_accuracy"]
+    read = RoundRecord.model_validate(old)
+    assert read.validation_accuracy is None
+    times = {"seconds", "client_seconds", "server_seconds"}
+    assert read.without_times() == {key: value for key, value in old.items() if key not in times}
+
+
 def test_the_first_of_two_equal_rounds_is_the_best() -> None:
     assert headline([record(1, 0.5), record(2, 0.5)]).best_round == 1
 

@@ -19,6 +19,7 @@ from app.store.database import Database
 from app.store.rounds import Verdict
 from app.store.states import State
 from app.store.tables import Round
+from engine.records import RoundRecord
 from engine.run import Run
 from engine.spec import ExperimentSpec
 from tests.services import ROOT, environment, fedarena, look, spec_with, state
@@ -82,7 +83,7 @@ def undisturbed(**changes: Any) -> list[dict[str, Any]]:
 def stored(database: Database, key: str) -> list[dict[str, Any]]:
     with database.read() as session:
         found = rounds.after(session, key)
-    return [{name: value for name, value in row.items() if name not in rounds.TIMES} for row in found]
+    return [RoundRecord(**row).without_times() for row in found]
 
 
 def fences_in_order_of_commit(database: Database, key: str) -> list[int]:

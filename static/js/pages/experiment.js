@@ -27,6 +27,8 @@ const byFinal = experiment.headline_rule === "final";
 const curves = new Curves();
 /** Quartiles over the clients tested in each round, in step with the curves. */
 const quartiles = { low: [], high: [] };
+/** Accuracy on the validation samples, in step with the curves. @type {(number|null)[]} */
+const validation = [];
 /** The last known accuracy of each client; an idle client keeps its value. @type {Map<number, number>} */
 const clients = new Map();
 /** The tested rounds with what each client reached, for the box plot and the heat map. @type {{round: number, clients: Record<string, number>}[]} */
@@ -38,6 +40,7 @@ const sums = { up: 0, down: 0 };
 
 const style = methodStyle(experiment.spec.algorithm.name);
 const solid = { ...style, dash: [] };
+const dashed = { ...style, dash: [6, 4] };
 const label = methodTitle(experiment.spec.algorithm.name);
 const fileName = (what) => `${(experiment.name || label).replace(/[^\w.-]+/g, "-")}-${what}`;
 const waiting = "The curve starts with the first tested round.";
@@ -60,6 +63,7 @@ function take(record) {
   leftOut.take(record);
   sums.up += record.bytes_up;
   sums.down += record.bytes_down;
+  validation.push(record.validation_accuracy ?? null);
   const values = Object.values(record.client_accuracy ?? {});
   quartiles.low.push(values.length > 1 ? quantile(values, 0.25) : null);
   quartiles.high.push(values.length > 1 ? quantile(values, 0.75) : null);
@@ -81,6 +85,7 @@ function renderCharts() {
   const best = byFinal ? null : curves.best(); // the final one stands at the end of the line
   for (const part of all("[data-when-tested]")) part.hidden = clients.size === 0;
   const banded = quartiles.low.some((value) => value !== null);
+  const validated = validation.some((value) => value !== null);
   const last = lastRound();
   accuracy.set(
     [
@@ -89,10 +94,11 @@ function renderCharts() {
         high: quartiles.high,
         bandText: (index) => `interquartile range of clients ${percent(quartiles.low[index])} – ${percent(quartiles.high[index])}`,
       } : {}),
+      ...(validated ? [line(validation, { key: "validation", label: "validation", style: dashed })] : []),
     ],
     {
       marks: best ? [{ key: label, x: best.round, y: best.accuracy, style: solid, label: `best ${percent(best.accuracy)}` }] : [],
-      hint: banded ? "line: mean over tested clients · band: interquartile range" : "",
+      hint: [banded ? "line: mean over tested clients · band: interquartile range" : "", validated ? "dashed: on validation" : ""].filter(Boolean).join(" · "),
       last,
     },
   );
@@ -276,6 +282,7 @@ function renderHead() {
   const left = timeLeft();
   renderAccuracy();
   renderConvergence();
+  renderValidation();
   figure("round", integer(last), `of ${integer(experiment.rounds)}`);
   const bar = /** @type {HTMLProgressElement} */ (one("#progress"));
   bar.max = experiment.rounds;
@@ -302,6 +309,17 @@ function renderHead() {
   renderStory();
   renderError(last);
   renderFacts();
+}
+
+/** What the experiment reached where its validation part chooses the round, or under C in its last one. */
+function renderValidation() {
+  const headline = experiment.headline;
+  const final = experiment.headline_rule === "final";
+  const level = (final ? headline?.final_validation_accuracy : headline?.best_validation_accuracy) ?? null;
+  one('[data-figure="validation"]').hidden = level === null;
+  if (level === null) return;
+  const where = final ? "in the last test" : `in round ${integer(headline.best_validation_round)}`;
+  figure("validation", percent(final ? headline.final_accuracy : headline.accuracy_at_best_validation), `${percent(level)} on validation ${where}`);
 }
 
 const BEFORE_THE_FIRST_ROUND = {

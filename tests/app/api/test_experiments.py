@@ -210,7 +210,7 @@ def test_rounds_as_csv(client: httpx.Client, store: Database) -> None:
     assert "attachment" in answer.headers["content-disposition"]
     assert header.startswith("round,accuracy,loss,scalars_up")
     assert opening.startswith("0,,1.5,10,")
-    assert first.endswith(",0 1,0=0.4 1=0.6,")
+    assert first.endswith(",0 1,0=0.4 1=0.6,,")
 
 
 def test_the_csv_says_who_was_left_out_and_why() -> None:
@@ -220,7 +220,7 @@ def test_the_csv_says_who_was_left_out_and_why() -> None:
     ]
     *_, line = "".join(csv_lines([{**record(1, 0.5).model_dump(), "dropped": notes}])).splitlines()
     told = "3 local work: its training loss became nan; server new state: its numbers were not finite"
-    assert line.endswith(f"0 1,0=0.4 1=0.6,{told}")
+    assert line.endswith(f"0 1,0=0.4 1=0.6,{told},")
 
 
 def test_a_cancel_is_answered_with_the_new_state_and_a_second_one_with_a_conflict(client: httpx.Client) -> None:

@@ -10,7 +10,7 @@ from app.store.experiments import Claim
 from app.store.rounds import Verdict
 from app.store.states import State
 from app.store.views import ROUND_FIELDS, experiment_view
-from engine.records import Dropped, RoundRecord
+from engine.records import Dropped, Headline, RoundRecord, headline
 from tests.services import claim, look, record, submit
 
 HERE = {"device": "cpu", "torch": "2", "torch_threads": 1}
@@ -51,7 +51,7 @@ def test_rounds_add_up_to_progress_headline_and_totals(database: Database) -> No
     view = experiment_view(look(database, key))
     assert (view.state, view.next_round, view.seconds) == ("finished", 4, 1.0)
     assert view.headline is not None
-    assert view.headline.model_dump() == {"best_accuracy": 0.7, "best_round": 2, "final_accuracy": 0.6}
+    assert view.headline == Headline(best_accuracy=0.7, best_round=2, final_accuracy=0.6)
     assert view.totals.model_dump() == {"bytes_up": 160, "bytes_down": 320, "client_flops": 4000}
     assert (view.partition_fingerprint, view.environment) == ("partition", HERE)
 
@@ -73,6 +73,29 @@ def test_a_finished_experiment_whose_judged_accuracy_is_that_of_the_majority_cla
     commit(database, held, record(2, 0.4))
     view = experiment_view(look(database, key))
     assert (view.state, view.majority_share, view.no_convergence) == ("finished", share, marked)
+def test_validation_accuracies_are_stored_and_add_up_to_the_headline(database: Database) -> None:
+    key = submit(database, rounds=3)
+    records = [
+        record(number, test, validation_accuracy=validation)
+        for number, test, validation in [(0, None, None), (1, 0.4, 0.8), (2, 0.7, 0.5), (3, 0.6, 0.8)]
+    ]
+    commit(database, started(database, key), *records)
+    view = experiment_view(look(database, key))
+    assert view.headline == headline(records)
+    assert view.headline.accuracy_at_best_validation == 0.4
+    assert [item["validation_accuracy"] for item in stored(database, key)] == [None, 0.8, 0.5, 0.8]
+
+
+@pytest.mark.parametrize(
+    ("before", "again", "verdict"),
+    [(None, 0.5, Verdict.REPEATED), (0.5, 0.5, Verdict.REPEATED), (0.5, 0.4, Verdict.DIFFERENT)],
+)
+def test_a_recomputed_round_may_bring_a_validation_accuracy_but_no_other_one(
+    database: Database, before: float | None, again: float, verdict: Verdict
+) -> None:
+    held = started(database, submit(database))
+    commit(database, held, record(0, None), record(1, validation_accuracy=before))
+    assert commit(database, held, record(1, validation_accuracy=again)) == [verdict]
 
 
 def test_a_record_comes_back_as_it_went_in(database: Database) -> None:
