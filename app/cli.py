@@ -312,13 +312,38 @@ def _watch_sweep(client: "FedArena", key: str) -> int:
         return FAILED
     table = Table(*view["paths"], "seeds", "best", "final")
     for cell in view["cells"]:
-        values = (cell["values"].get(path) for path in view["paths"])
-        shown = [escape(value if isinstance(value, str) else json.dumps(value)) for value in values]
         table.add_row(
-            *shown, str((cell["best"] or {"seeds": 0})["seeds"]), *map(_spread, (cell["best"], cell["final"]))
+            *_values(cell, view["paths"]),
+            str((cell["best"] or {"seeds": 0})["seeds"]),
+            *map(_spread, (cell["best"], cell["final"])),
         )
     out.print(table)
+    if view["choices"] is not None:
+        out.print(_choices(view["choices"]))
     return OK if view["state"] == "finished" else FAILED
+
+
+def _values(row: dict[str, Any], paths: list[str]) -> list[str]:
+    values = (row["values"].get(path) for path in paths)
+    return [escape(value if isinstance(value, str) else json.dumps(value)) for value in values]
+
+
+def _choices(found: dict[str, Any]) -> Table:
+    from app.sweep_table import setting
+
+    heads = ("finished", "chosen on validation", "validation", "test", "chosen on test", "test")
+    table = Table(*found["paths"], *heads)
+    for group in found["groups"]:
+        picked, on_test = group["on_validation"], group["on_test"]
+        table.add_row(
+            *_values(group, found["paths"]),
+            f"{group['finished']} of {group['cells']}",
+            escape(f"– ({group['why_not']})" if picked is None else setting(picked["values"])),
+            *map(_spread, (group["validation"], picked and picked["accuracy"])),
+            escape(setting(on_test["values"])),
+            _spread(on_test["accuracy"]),
+        )
+    return table
 
 
 def _counts(sweep: dict[str, Any]) -> str:

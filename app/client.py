@@ -244,6 +244,14 @@ class FedArena:
             for cell in self.sweep(sweep)["cells"]
         ]
 
+    def sweep_choices(self, sweep: str) -> list[dict[str, Any]]:
+        """What `report.choose` of the document asks for: a dict a group of cells, chosen on validation and on test.
+
+        Empty where the document does not ask, or nothing has finished.
+        """
+        found = self.sweep(sweep)["choices"]
+        return [] if found is None else list(found["groups"])
+
     def catalog(self) -> dict[str, Any]:
         return self._call("GET", "/api/catalog")
 

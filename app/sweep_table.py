@@ -10,7 +10,8 @@ from typing import Any
 
 from app.comparison.groups import METHOD, field_title, shown
 from app.comparison.palette import method_title
-from app.store.sweep_views import Spread, SweepView, spread
+from app.store.choices import Choices, Pick, Spread, spread
+from app.store.sweep_views import SweepView
 from app.tex import tex
 from engine.records import NO_CONVERGENCE, CostToTarget
 
@@ -100,20 +101,14 @@ class SweepTable:
         return out.getvalue()
 
     def as_markdown(self) -> str:
-        lines = self._lines(lambda text: text.replace("|", "\\|").replace("\n", " "), "**{}**")
-        head, *body = (f"| {' | '.join(cells)} |" for cells in lines)
-        rule = "|".join(["---"] * len(self.paths) + ["---:"] * (1 + len(self.measures)))
-        return "\n".join([head, f"|{rule}|", *body, *(["", self.note] if self.note else [])]) + "\n"
+        return _markdown(self._lines(_escaped, "**{}**"), self._columns, self.note)
 
     def as_latex(self) -> str:
-        lines = self._lines(tex, "\\textbf{{{}}}")
-        head, *body = (f"  {' & '.join(cells)} \\\\" for cells in lines)
-        columns = "l" * len(self.paths) + "r" * (1 + len(self.measures))
-        note = [f"\\par\\smallskip{{\\footnotesize {tex(self.note)}}}"] if self.note else []
-        return "\n".join(
-            [f"\\begin{{tabular}}{{{columns}}}", "  \\toprule", head, "  \\midrule", *body, "  \\bottomrule",
-             "\\end{tabular}", *note, ""]
-        )  # fmt: skip
+        return _latex(self._lines(tex, "\\textbf{{{}}}"), self._columns, self.note)
+
+    @property
+    def _columns(self) -> str:
+        return "l" * len(self.paths) + "r" * (1 + len(self.measures))
 
     def _lines(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
         heads = (*map(_head, self.paths), "Seeds", *(measure.title for measure in self.measures))
@@ -125,6 +120,112 @@ class SweepTable:
             marked = [bold.format(text) if number in top else text for text, top in zip(numbers, best, strict=True)]
             lines.append([*cells, str(self.seeds[number]), *marked])
         return lines
+
+
+@dataclass(frozen=True)
+class ChoiceTable:
+    """Rows are groups of cells: the setting chosen on validation with its test accuracy, and the one chosen on test."""
+
+    choices: Choices
+
+    def as_csv(self) -> str:
+        """A column for each field chosen over, twice; accuracies are fractions."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\r\n")
+        paths, over = self.choices.paths, self.choices.over
+        writer.writerow(
+            [*paths, "cells", "finished"]
+            + [f"on_validation.{name}" for name in (*over, "validation_mean", "validation_std", *_ACCURACY)]
+            + ["why_not"]
+            + [f"on_test.{name}" for name in (*over, *_ACCURACY)]
+        )
+        for group in self.choices.groups:
+            picked, validation = group.on_validation, group.validation
+            writer.writerow(
+                [
+                    *(_harmless(_plain(group.values.get(path))) for path in paths),
+                    *(group.cells, group.finished),
+                    *self._values(picked),
+                    *_numbers(validation)[:2],
+                    *_numbers(None if picked is None else picked.accuracy),
+                    _harmless(group.why_not),
+                    *self._values(group.on_test),
+                    *_numbers(group.on_test.accuracy),
+                ]
+            )
+        return out.getvalue()
+
+    def as_markdown(self) -> str:
+        return _markdown(self._lines(_escaped), self._columns)
+
+    def as_latex(self) -> str:
+        return _latex(self._lines(tex), self._columns)
+
+    @property
+    def _columns(self) -> str:
+        return "l" * len(self.choices.paths) + "rlrrlr"
+
+    def _values(self, pick: Pick | None) -> list[Any]:
+        return [_harmless(_plain(pick.values.get(path))) if pick else None for path in self.choices.over]
+
+    def _lines(self, escape: Callable[[str], str]) -> list[list[str]]:
+        heads = [*map(_head, self.choices.paths), "Finished"]
+        heads += ["Chosen on validation", "Validation (%)", "Test (%)", "Chosen on test", "Test (%)"]
+        lines = [heads]
+        for group in self.choices.groups:
+            picked = group.on_validation
+            lines.append(
+                [
+                    *(_shown(path, group.values[path]) if path in group.values else "–" for path in self.choices.paths),
+                    f"{group.finished} of {group.cells}",
+                    f"– ({group.why_not})" if picked is None else setting(picked.values),
+                    _percent(group.validation),
+                    _percent(None if picked is None else picked.accuracy),
+                    setting(group.on_test.values),
+                    _percent(group.on_test.accuracy),
+                ]
+            )
+        return [[escape(text) for text in line] for line in lines]
+
+
+_ACCURACY = ("accuracy_mean", "accuracy_std", "seeds")
+
+
+def setting(values: Mapping[str, Any]) -> str:
+    """What was chosen in words: `lr 0.01, epochs 5`; of a method its parameters, as its name stands beside."""
+    told: list[tuple[str, Any]] = []
+    for path, value in values.items():
+        inner = value.items() if isinstance(value, dict) else [(path, value)]
+        told += [(name, part) for name, part in inner if name != "name"]
+    return ", ".join(f"{field_title(path)} {shown(part)}" for path, part in told) or "–"
+
+
+def _numbers(found: Spread | None) -> list[Any]:
+    return [None] * 3 if found is None else [found.mean, found.std, found.seeds]
+
+
+def _percent(found: Spread | None) -> str:
+    return Measure("", "", (found,), 100).text(0)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _markdown(lines: Sequence[Sequence[str]], columns: str, note: str = "") -> str:
+    """`columns` as LaTeX says it: l and r; the note stands below the table."""
+    head, *body = (f"| {' | '.join(cells)} |" for cells in lines)
+    rule = "|".join("---:" if column == "r" else "---" for column in columns)
+    return "\n".join([head, f"|{rule}|", *body, *(["", note] if note else [])]) + "\n"
+
+
+def _latex(lines: Sequence[Sequence[str]], columns: str, note: str = "") -> str:
+    below = [f"\\par\\smallskip{{\\footnotesize {tex(note)}}}"] if note else []
+    head, *body = (f"  {' & '.join(cells)} \\\\" for cells in lines)
+    return "\n".join(
+        [f"\\begin{{tabular}}{{{columns}}}", "  \\toprule", head, "  \\midrule", *body, "  \\bottomrule",
+         "\\end{tabular}", *below, ""]
+    )  # fmt: skip
 
 
 def make_table(view: SweepView, costs: Mapping[str, CostToTarget] | None = None) -> SweepTable:
@@ -142,8 +243,8 @@ def make_table(view: SweepView, costs: Mapping[str, CostToTarget] | None = None)
         Measure("best_accuracy", "Best (%)", best, 100, judged=rules == {"best"}, marks=marked["best"]),
         Measure("final_accuracy", "Final (%)", final, 100, judged=rules == {"final"}, marks=marked["final"]),
     ]
-    if costs is not None:
-        target = f"{100 * view.document['report']['target']:.6g} %"
+    if costs is not None and (wanted := target_of(view.document)) is not None:
+        target = f"{100 * wanted:.6g} %"
         for name, title, scale, digits in (
             ("rounds", f"Rounds to {target}", 1.0, 1),
             ("bytes", f"MB to {target}", 1e-6, 1),
@@ -171,6 +272,12 @@ def convergence_mark(some: int, seeds: int) -> str:
     if some == 0:
         return ""
     return " †" if some == seeds else f" † ({some} of {seeds})"
+
+
+def target_of(document: Mapping[str, Any]) -> float | None:
+    """The accuracy for costs to a target, where the document names one."""
+    target: float | None = (document.get("report") or {}).get("target")
+    return target
 
 
 def _all_or_none(values: Sequence[float | None]) -> Spread | None:

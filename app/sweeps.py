@@ -50,10 +50,17 @@ class Webhook(Frozen):
     )
 
 
-class Report(Frozen):
-    """What the sweep's table shows beside accuracies."""
+class Choose(Frozen):
+    """Take the best setting of each group of cells that differ in nothing else."""
 
-    target: float = Field(gt=0, le=1, description="Accuracy for the costs to a target")
+    over: tuple[FieldPath, ...] = Field(min_length=1, description="The swept fields whose values are chosen")
+
+
+class Report(Frozen):
+    """What the sweep's table shows beside accuracies; one of the two at least."""
+
+    target: float | None = Field(None, gt=0, le=1, description="Accuracy for the costs to a target")
+    choose: Choose | None = Field(None, description="Hyperparameters to choose, on validation and on test")
 
 
 class SweepSpec(Frozen):
@@ -168,6 +175,29 @@ class SweepSpec(Frozen):
         return cls.parse(read_document(text))
 
 
+NOT_CHOSEN = {
+    **dict.fromkeys(("dataset", "partition", "clients", "evaluation"), "what settings are tested on must be equal"),
+    "algorithm.name": "methods are compared, not chosen; their parameters can be, and algorithm as whole objects",
+}
+"""Why a setting is not chosen over these fields and their parts."""
+
+
+def _report_problems(sweep: SweepSpec, report: Report) -> Iterator[Problem]:
+    if report.target is None and report.choose is None:
+        yield Problem("report", "must say target, choose or both, but says neither", None)
+    over = () if report.choose is None else report.choose.over
+    for number, path in enumerate(over):
+        field = f"report.choose.over.{number}"
+        reason = NOT_CHOSEN.get(path) or NOT_CHOSEN.get(path.split(".")[0])
+        if path not in sweep.paths:
+            known = ", ".join(sweep.paths) or "none"
+            yield Problem(field, f"must be a swept field (of this sweep: {known}), but got {path}", path)
+        elif reason is not None:
+            yield Problem(field, f"cannot be {path}: {reason}", path)
+        elif path in over[:number]:
+            yield Problem(field, f"each field may stand once, but {path} stands there again", path)
+
+
 def _contradictions(sweep: SweepSpec) -> Iterator[Problem]:
     """What each field allows, but not all of them together; cheap, however large the grid."""
     if len(sweep.paths) > MOST_PATHS:
@@ -179,6 +209,8 @@ def _contradictions(sweep: SweepSpec) -> Iterator[Problem]:
             yield Problem(f"base.{key}", f"{key} belongs to the sweep itself, not to its base", sweep.base[key])
     if "seed" in sweep.base:
         yield Problem("base.seed", "a sweep lists its seeds under seeds, not in its base", sweep.base["seed"])
+    if sweep.report is not None:
+        yield from _report_problems(sweep, sweep.report)
     lengths = {path: len(values) for path, values in sweep.zipped.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{path} has {length}" for path, length in lengths.items())

@@ -138,6 +138,8 @@ def no_convergence(accuracy: float | None, majority_share: float | None) -> bool
     if accuracy is None or majority_share is None:
         return False
     return accuracy <= majority_share + CONVERGENCE_MARGIN
+
+
 def has_validation(spec: Mapping[str, Any]) -> bool:
     """Whether its split keeps samples for validation; an imported partition brings its own split, which has none."""
     partition = spec["partition"]

@@ -219,7 +219,7 @@ def title(cell: Cell) -> str:
 
 def table(plan: SweepPlan, runs: Sequence[Sequence[Finished]], name: str) -> str:
     report = plan.sweep.report
-    if report is None:
+    if report is None or report.target is None:
         raise SystemExit("the document needs report: {target: …} for the costs of the table")
     target = report.target
     lines = [

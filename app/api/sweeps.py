@@ -29,8 +29,9 @@ from app.store.states import State
 from app.store.sweep_views import SweepSummary, SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
 from app.store.tables import Sweep
-from app.sweep_table import FORMATS, make_table
+from app.sweep_table import FORMATS, ChoiceTable, make_table, target_of
 from app.sweeps import MOST_EXPERIMENTS, Point, SweepPlan, SweepSpec, label, make_plan
+from engine.records import CostToTarget
 from engine.spec import ExperimentSpec, read_document
 
 router = APIRouter(tags=["sweeps"])
@@ -298,20 +299,41 @@ def get_sweep(use: Using, id: Id) -> SweepView:
     response_class=Response,
     responses={**NOT_FOUND, 200: {"content": {kind.split(";")[0]: {} for kind in FORMATS.values()}}},
 )
-def get_table(use: Using, id: Id, format: Annotated[Literal["csv", "md", "tex"], Path()]) -> Response:
+def get_table(
+    use: Using,
+    id: Id,
+    format: Annotated[Literal["csv", "md", "tex"], Path()],
+    rows: Annotated[
+        Literal["cells", "choices"] | None,
+        Query(description="choices: the settings that report.choose asks for, without it the default; else all cells"),
+    ] = None,
+) -> Response:
     """The table of the sweep for a program, a note or a paper: mean ± deviation over finished seeds."""
     with use.database.read() as session:
         row = _found(session, id)
         view = sweep_view(session, row, use.settings.silent_seconds)
-        finished = [run.experiment for cell in view.cells for run in cell.runs if run.state == State.FINISHED.value]
-        report = view.document.get("report")
-        costs = None
-        if report is not None:
-            costs = costs_to_target(session, finished, report["target"]) if finished else {}
-    table = make_table(view, costs)
+        choices = _choice_table(view, rows)
+        table = choices or make_table(view, _costs(session, view))
     text = {"csv": table.as_csv, "md": table.as_markdown, "tex": table.as_latex}[format]()
-    headers = {"Content-Disposition": f'attachment; filename="sweep-{view.id}.{format}"'}
+    headers = {"Content-Disposition": f'attachment; filename="sweep-{view.id}{"-choices" if choices else ""}.{format}"'}
     return Response(text, media_type=FORMATS[format], headers=headers)
+
+
+def _choice_table(view: SweepView, rows: str | None) -> ChoiceTable | None:
+    """None: the cells are wanted."""
+    if rows == "choices" and view.choices is None:
+        message = "choices needs a document with report: {choose: {over: […]}}, but this sweep has none"
+        raise Refusal(422, message, field="rows", value=rows)
+    return None if rows == "cells" or view.choices is None else ChoiceTable(view.choices)
+
+
+def _costs(session: Session, view: SweepView) -> dict[str, CostToTarget] | None:
+    """By experiment; None: the document names no target."""
+    target = target_of(view.document)
+    if target is None:
+        return None
+    finished = [run.experiment for cell in view.cells for run in cell.runs if run.state == State.FINISHED.value]
+    return costs_to_target(session, finished, target) if finished else {}
 
 
 @router.post("/sweeps/{id}/cancel", responses=NOT_FOUND)

@@ -1,6 +1,5 @@
 """How the outside sees a sweep: where it stands, its table of cells, and when it will be done."""
 
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from sqlalchemy import select
 from sqlmodel import Session, col
 
 from app.store import pace, sequence, sweeps, workers
+from app.store.choices import Choices, Spread, choices, spread
 from app.store.sound import sound_spec
 from app.store.states import State
 from app.store.sweeps import Slot, Standing
@@ -19,14 +19,6 @@ from app.store.views import iso, not_converged
 from engine.records import HeadlineRule, conditions, headline_rule
 
 BAD = (State.FAILED, State.DIVERGED)
-
-
-class Spread(BaseModel):
-    """Mean and standard deviation over the seeds that have finished."""
-
-    mean: float
-    std: float | None = Field(description="Of a sample; null with one seed")
-    seeds: int
 
 
 class RunView(BaseModel):
@@ -101,6 +93,7 @@ class SweepView(SweepSummary):
 
     document: dict[str, Any] = Field(description="What was submitted")
     cells: list[CellView]
+    choices: Choices | None = Field(description="Settings chosen from groups of cells; null: not asked for")
     comparable: bool = Field(description="Whether the best cell under equal conditions may be named")
     time_left: TimeLeft
     webhook: str | None
@@ -199,6 +192,7 @@ def sweep_view(session: Session, sweep: Sweep, silent_seconds: float) -> SweepVi
         **_about(sweep, progress, list(order)),
         document=sweep.document,
         cells=[_cell(values, runs) for values, runs in zip(sweep.cells, by_cell, strict=True)],
+        choices=choices(sweep.document, sweep.cells, [[slot.experiment for slot in runs] for runs in by_cell]),
         comparable=_comparable(rows),
         time_left=time_left(session, rows, workers.live_slots(session, silent_seconds)),
         webhook=sweep.webhook,
@@ -255,14 +249,6 @@ def _comparable(rows: Sequence[Experiment]) -> bool:
     cut_short = any(row.next_round <= row.rounds for row in finished) and len({row.next_round for row in finished}) > 1
     one_protocol = len({spec["evaluation"].get("protocol") for spec in specs}) <= 1
     return one_protocol and not cut_short and not (several and any(len(found) < 2 for found in methods.values()))
-
-
-def spread(values: Iterable[float | None]) -> Spread | None:
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    std = statistics.stdev(known) if len(known) > 1 else None
-    return Spread(mean=statistics.fmean(known), std=std, seeds=len(known))
 
 
 def time_left(session: Session, rows: Sequence[Experiment], slots: int) -> TimeLeft:

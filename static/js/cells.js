@@ -71,6 +71,15 @@ export function cellText(paths, values) {
   return paths.map(text).join(", ");
 }
 
+/** A chosen setting in words: "lr 0.01, epochs 5"; of a method its parameters, as its name stands beside. */
+export function settingText(values) {
+  const words = ([path, value]) => {
+    if (value === null || typeof value !== "object" || Array.isArray(value)) return [`${fieldTitle(path)} ${show(value)}`];
+    return Object.entries(value).flatMap(([key, inner]) => (key === "name" ? [] : words([key, inner])));
+  };
+  return Object.entries(values).flatMap(words).join(", ") || "–";
+}
+
 /** The swept fields of a sweep in words. */
 export function sweptText(sweep) {
   return [...new Set(sweep.paths.map(fieldTitle))].join(", ");

@@ -75,6 +75,8 @@ def test_run_says_that_nothing_was_learned(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert (result["majority_share"], result["no_convergence"]) == (1.0, True)
     assert "no convergence" in found.stdout
+
+
 def test_a_run_with_a_validation_part_tells_what_it_chooses(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, partition={"name": "iid", "split": "80-10-10"})
     found = call("run", spec, "--out", str(tmp_path / "out"))
@@ -345,6 +347,7 @@ def test_a_sweep_is_checked_queued_watched_and_listed(server: tuple[str, Setting
     address, settings = server
     base = {key: value for key, value in spec_with(rounds=1).items() if key not in {"name", "seed"}}
     document = {"name": "by document", "base": base, "grid": {"training.lr": [0.1, 0.2]}, "seeds": [1]}
+    document["report"] = {"choose": {"over": ["training.lr"]}}
     file = tmp_path / "sweep.yaml"
     file.write_text(yaml.safe_dump(document))
     dry = call("sweep", str(file), "--dry-run", "--address", address)
@@ -359,6 +362,7 @@ def test_a_sweep_is_checked_queued_watched_and_listed(server: tuple[str, Setting
     watched = call("sweep", str(file), "--watch", "--address", address)
     assert watched.exit_code == 0
     assert "2 of 2 rounds: 2 finished" in watched.stdout
+    assert "chosen on" in watched.stdout
     file.write_text(yaml.safe_dump({**document, "grid": {"training.lr": [-1]}}))
     wrong = call("sweep", str(file), "--address", address)
     assert wrong.exit_code == BAD_INPUT

@@ -278,6 +278,36 @@ def test_a_webhook_is_told_of_every_end_unless_it_names_events() -> None:
     assert webhook.events == USUAL_EVENTS
 
 
+@pytest.mark.parametrize(
+    ("report", "field", "words"),
+    [
+        ({}, "report", "must say target, choose or both"),
+        ({"choose": {"over": []}}, "report.choose.over", "at least 1"),
+        ({"choose": {"over": ["training.momentum"]}}, "report.choose.over.0", "must be a swept field"),
+        (
+            {"choose": {"over": ["seed"]}},
+            "report.choose.over.0",
+            "(of this sweep: algorithm.name, training.lr, clients)",
+        ),
+        ({"choose": {"over": ["training.lr", "algorithm.name"]}}, "report.choose.over.1", "methods are compared"),
+        ({"choose": {"over": ["clients"]}}, "report.choose.over.0", "what settings are tested on must be equal"),
+        ({"choose": {"over": ["training.lr", "training.lr"]}}, "report.choose.over.1", "may stand once"),
+    ],
+)
+def test_a_choice_that_makes_no_sense_is_refused_with_its_place(report: dict[str, Any], field: str, words: str) -> None:
+    grid = {"algorithm.name": ["fedavg", "standalone"], "training.lr": [0.1, 0.2], "clients": [2, 4]}
+    with pytest.raises(SpecError) as refused:
+        sweep(grid=grid, report=report)
+    (problem,) = refused.value.problems
+    assert (problem.field, words in problem.message) == (field, True), problem.message
+
+
+def test_a_choice_needs_no_target() -> None:
+    report = sweep(grid={"training.lr": [0.1, 0.2]}, report={"choose": {"over": ["training.lr"]}}).report
+    assert report is not None
+    assert (report.target, report.choose and report.choose.over) == (None, ("training.lr",))
+
+
 def test_every_sweep_of_the_documentation_can_be_read() -> None:
     page = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
     texts = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)

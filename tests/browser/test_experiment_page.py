@@ -318,6 +318,8 @@ def test_a_finished_run_that_did_not_converge_says_so_with_its_numbers(
         assert page.inner_text("#convergence").startswith(
             "No convergence: the best accuracy, 50.00 %, does not pass 50.70 %, 2 points above what naming"
         )
+
+
 def test_a_validation_part_has_a_dashed_line_and_says_what_it_chooses_while_rounds_come(
     store: Database, open_page: OpenPage
 ) -> None:

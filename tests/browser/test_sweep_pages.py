@@ -12,6 +12,7 @@ from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
 from tests.browser.filled import put, run
 from tests.browser.product import SMALL, Product, eventually
+from tests.services import record
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -100,6 +101,31 @@ def test_cancelled_experiments_are_repeated_from_the_page(product: Product, open
     counts = product.get(f"/api/sweeps/{key}")["counts"]
     assert (counts["cancelled"], sum(counts.values())) == (2, 4)
     product.client.post(f"/api/sweeps/{key}/cancel", json={})
+
+
+def test_the_settings_chosen_on_validation_and_on_test_stand_side_by_side(
+    product: Product, store: Database, open_page: OpenPage
+) -> None:
+    base = {**SMALL, "rounds": 2, "partition": {"name": "iid", "split": "80-10-10"}}
+    for lr, test, validation in ((0.1, 0.5, 0.75), (0.2, 0.625, 0.25)):
+        history = [record(0, None), *(record(number, test, validation_accuracy=validation) for number in (1, 2))]
+        put(store, history, **{**base, "training": {**SMALL["training"], "lr": lr}, "seed": 181})
+    document = {
+        "base": {key: value for key, value in base.items() if key != "seed"},
+        "grid": {"algorithm.name": [SMALL["algorithm"]["name"]], "training.lr": [0.1, 0.2]},
+        "seeds": [181],
+        "report": {"choose": {"over": ["training.lr"]}},
+    }
+    key = product.client.post("/api/sweeps", json=document).json()["id"]
+    page = open_page(f"/sweeps/{key}")
+    heads = page.locator("#choices thead th").all_inner_texts()
+    assert heads[1:] == ["Finished", "Chosen on validation", "Validation (%)", "Test (%)", "Chosen on test", "Test (%)"]
+    row = page.locator("#choices tbody tr").locator("th, td").all_inner_texts()
+    assert row[1:] == ["2 of 2", "lr 0.1", "75.00", "50.00", "lr 0.2", "62.50"]
+    with page.expect_download() as told:
+        page.locator("#choices-panel").get_by_role("link", name="CSV").click()
+    assert told.value.suggested_filename == f"sweep-{key}-choices.csv"
+    assert violations(page) == []
 
 
 LATER = "2099-01-01T00:00:00Z"

@@ -1,8 +1,8 @@
 // One sweep: how far it is, and its table, which fills while the experiments run.
 
 import { api } from "../api.js";
-import { ENDED, RETRIED, cellText, countOf, countsText, valueNode } from "../cells.js";
 import { NOTE, convergenceNode } from "../convergence.js";
+import { ENDED, RETRIED, cellText, countOf, countsText, settingText, valueNode } from "../cells.js";
 import { fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
 import { live } from "../live.js";
 import { fieldHead } from "../series.js";
@@ -204,7 +204,48 @@ function render() {
   );
   one("#no-convergence").hidden = !sweep.cells.some((cell) => cell.runs.some((run) => run.no_convergence));
   setText(one("#no-convergence"), NOTE);
+  renderChoices();
   deliveries();
+}
+
+/** A row a group of cells: the setting chosen on validation and the one chosen on test, each with its test accuracy. */
+function renderChoices() {
+  const panel = one("#choices-panel");
+  panel.hidden = sweep.choices === null;
+  if (sweep.choices === null) return;
+  const { paths, groups } = sweep.choices;
+  const number = (spread) => h("td", { class: "num right" }, accuracy(spread));
+  const right = { scope: "col", class: "right" };
+  fill(
+    one("#choices thead"),
+    h(
+      "tr",
+      {},
+      paths.map((path) => h("th", { scope: "col", title: path }, fieldHead(path))),
+      h("th", { ...right, title: "Settings whose seeds have all finished; the others are not chosen from" }, "Finished"),
+      h("th", { scope: "col" }, "Chosen on validation"),
+      h("th", right, "Validation (%)"),
+      h("th", right, "Test (%)"),
+      h("th", { scope: "col" }, "Chosen on test"),
+      h("th", right, "Test (%)"),
+    ),
+  );
+  const row = (group) => {
+    const { on_validation: picked, on_test: best } = group;
+    return h(
+      "tr",
+      {},
+      paths.map((path, column) => h(column ? "td" : "th", column ? {} : { scope: "row" }, valueNode(path, group.values[path]))),
+      h("td", { class: "num right" }, `${integer(group.finished)} of ${integer(group.cells)}`),
+      h("td", picked ? {} : { class: "muted" }, picked ? settingText(picked.values) : `– (${group.why_not})`),
+      number(group.validation),
+      number(picked?.accuracy),
+      h("td", {}, settingText(best.values)),
+      number(best.accuracy),
+    );
+  };
+  const waiting = h("tr", {}, h("td", { colspan: paths.length + 6, class: "muted" }, "No setting has finished with all its seeds yet."));
+  fill(one("#choices tbody"), groups.length ? groups.map(row) : waiting);
 }
 
 function timeLeft() {

@@ -257,6 +257,73 @@ def test_the_table_marks_what_did_not_converge_and_says_what_that_means(client: 
     assert latex.splitlines()[-1].startswith("\\par\\smallskip{\\footnotesize \\dag{} no convergence: ")
 
 
+def test_the_table_of_chosen_settings_names_both_choices(client: httpx.Client, store: Database) -> None:
+    body = document(
+        "chosen",
+        grid={"algorithm.name": ["fedavg", "standalone"], "training.lr": [0.1, 0.2]},
+        report={"target": 0.5, "choose": {"over": ["training.lr"]}},
+    )
+    body["base"] |= {"partition": {"name": "iid", "split": "80-10-10"}, "rounds": 2}
+    for name, lr, tests, validations in (
+        ("fedavg", 0.1, (0.5, 0.7), (0.6, 0.5)),
+        ("fedavg", 0.2, (0.6, 0.8), (0.3, 0.4)),
+        ("standalone", 0.1, (0.3, 0.2), (0.3, 0.2)),
+    ):
+        for seed in (1, 2):
+            more = 0.01 * (seed - 1)
+            history = [record(0, None)] + [
+                record(number, test + more, validation_accuracy=validation)
+                for number, test, validation in zip((1, 2), tests, validations, strict=True)
+            ]
+            training = {**body["base"]["training"], "lr": lr}
+            put(store, history, **{**body["base"], "algorithm": {"name": name}, "training": training, "seed": seed})
+    view = posted(client, body)
+    key = view["id"]
+    assert [(group["values"], group["finished"], group["cells"]) for group in view["choices"]["groups"]] == [
+        ({"algorithm.name": "fedavg"}, 2, 2),
+        ({"algorithm.name": "standalone"}, 1, 2),
+    ]
+    rows = list(csv.DictReader(io.StringIO(client.get(f"/api/sweeps/{key}/table.csv").text)))
+    assert [row["on_validation.training.lr"] for row in rows] == ["0.1", "0.1"]
+    assert float(rows[0]["on_validation.validation_mean"]) == 0.6
+    assert float(rows[0]["on_validation.accuracy_mean"]) == pytest.approx(0.505)
+    assert (rows[0]["on_test.training.lr"], rows[0]["on_test.seeds"]) == ("0.2", "2")
+    assert float(rows[0]["on_test.accuracy_mean"]) == pytest.approx(0.805)
+    markdown = client.get(f"/api/sweeps/{key}/table.md").text.splitlines()
+    heads = "Chosen on validation | Validation (%) | Test (%) | Chosen on test | Test (%)"
+    assert markdown[0] == f"| Method | Finished | {heads} |"
+    assert markdown[2] == "| FedAvg | 2 of 2 | lr 0.1 | 60.00 ± 0.00 | 50.50 ± 0.71 | lr 0.2 | 80.50 ± 0.71 |"
+    latex = client.get(f"/api/sweeps/{key}/table.tex")
+    assert "  Standalone & 1 of 2 & lr 0.1 & 30.00" in latex.text
+    assert latex.headers["content-disposition"].endswith('-choices.tex"')
+    cells = client.get(f"/api/sweeps/{key}/table.md", params={"rows": "cells"}).text.splitlines()
+    assert cells[0].startswith("| Method | lr | Seeds | Best (%) | Final (%) | Rounds to 50 %")
+    assert len(cells) == 6
+
+
+def test_without_a_validation_part_the_table_says_why_nothing_was_chosen_on_it(
+    client: httpx.Client, store: Database
+) -> None:
+    key = posted(client, document("unvalidated", report={"choose": {"over": ["rounds"]}}))["id"]
+    run_all(store)
+    (line,) = client.get(f"/api/sweeps/{key}/table.md").text.splitlines()[2:]
+    why = "– (the split stratified-80-20 has no validation part) | – | –"
+    assert line == f"| 2 of 2 | {why} | rounds 1 | 51.50 ± 0.71 |"
+
+
+def test_chosen_settings_of_a_sweep_that_asks_for_none_are_refused(client: httpx.Client) -> None:
+    view = posted(client, document("no choice"))
+    assert view["choices"] is None
+    answer = client.get(f"/api/sweeps/{view['id']}/table.csv", params={"rows": "choices"})
+    assert (answer.status_code, list(errors(answer))) == (422, ["rows"])
+
+
+def test_a_choice_over_what_is_not_swept_is_refused(client: httpx.Client) -> None:
+    answer = client.post("/api/sweeps/check", json=document("lost", report={"choose": {"over": ["training.lr"]}}))
+    assert answer.status_code == 422
+    assert "must be a swept field" in errors(answer)["report.choose.over.0"]
+
+
 def levels(store: Database, base: dict[str, Any], name: str, *accuracies: float, **changes: Any) -> None:
     """A finished experiment that a sweep with this base reuses, by the accuracy of its rounds."""
     history = [record(0, None), *(record(n + 1, accuracy) for n, accuracy in enumerate(accuracies))]

@@ -73,6 +73,8 @@ def test_a_finished_experiment_whose_judged_accuracy_is_that_of_the_majority_cla
     commit(database, held, record(2, 0.4))
     view = experiment_view(look(database, key))
     assert (view.state, view.majority_share, view.no_convergence) == ("finished", share, marked)
+
+
 def test_validation_accuracies_are_stored_and_add_up_to_the_headline(database: Database) -> None:
     key = submit(database, rounds=3)
     records = [
