@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from app.cli_data import data
 from app.config import BindRefused, HomeUnusable, Settings, check_bind
@@ -31,6 +31,8 @@ app = typer.Typer(
     help="Experiments in federated learning: a dashboard, a queue, workers.", no_args_is_help=True, add_completion=False
 )
 out = Console()
+UNCUT = 250
+"""Characters of a line that is written to no terminal."""
 err = Console(stderr=True)
 
 SpecFile = Annotated[Path, typer.Argument(help="The spec as YAML or JSON", metavar="SPEC.yaml")]
@@ -317,9 +319,9 @@ def _watch_sweep(client: "FedArena", key: str) -> int:
             str((cell["best"] or {"seeds": 0})["seeds"]),
             *map(_spread, (cell["best"], cell["final"])),
         )
-    out.print(table)
+    _show(table)
     if view["choices"] is not None:
-        out.print(_choices(view["choices"]))
+        _show(_choices(view["choices"]))
     return OK if view["state"] == "finished" else FAILED
 
 
@@ -368,11 +370,11 @@ def list_sweeps(
     if as_json:
         _print_json(page["items"])
         return
-    table = Table("id", "name", "state", "experiments", "rounds")
+    table = Table(Column("id", no_wrap=True), "name", "state", "experiments", "rounds")
     for item in page["items"]:
         rounds = f"{item['rounds_done']} / {item['rounds_total']}"
         table.add_row(item["id"], escape(item["name"] or ""), item["state"], _counts(item), rounds)
-    out.print(table)
+    _show(table)
 
 
 def moment(text: str, now: datetime | None = None) -> datetime:
@@ -522,7 +524,7 @@ def list_experiments(
     if as_json:
         _print_json(page["items"])
         return
-    table = Table("id", "name", "algorithm", "data set", "state", "round", "accuracy")
+    table = Table(Column("id", no_wrap=True), "name", "algorithm", "data set", "state", "round", "accuracy")
     for item in page["items"]:
         accuracy = item["headline"] and item["headline"][f"{item['headline_rule']}_accuracy"]
         mark = " (no convergence)" if item["no_convergence"] else ""
@@ -535,7 +537,7 @@ def list_experiments(
             f"{max(0, item['next_round'] - 1)}/{item['rounds']}",
             "" if accuracy is None else f"{accuracy:.1%}{mark}",
         )
-    out.print(table)
+    _show(table)
 
 
 @app.command()
@@ -621,13 +623,13 @@ def catalog(as_json: Annotated[bool, typer.Option("--json", help="Everything, fo
         table = Table("id", "what", title=title, title_justify="left")
         for item in known[key]:
             table.add_row(str(item["id"]), escape(str(item.get("title") or "")))
-        out.print(table)
+        _show(table)
     table = Table("id", "members", "parameters (3×32×32, 10 classes)", title="Model families", title_justify="left")
     for family in known["models"]:
         members = family["members"]
         names = ", ".join(member["id"] for member in members)
         table.add_row(family["id"], names, ", ".join(f"{member['parameters']:,}" for member in members))
-    out.print(table)
+    _show(table)
 
 
 @app.command()
@@ -666,7 +668,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="For programs")]
         table = Table("part", "", "what")
         for finding in findings:
             table.add_row(finding.part, marks[finding.status], escape(finding.text))
-        out.print(table)
+        _show(table)
     raise typer.Exit(FAILED if any(f.status == "missing" and f.needed for f in findings) else OK)
 
 
@@ -741,6 +743,11 @@ def _refuse_errors(errors: list[dict[str, Any]], code: int = BAD_INPUT) -> NoRet
         field = f"[red]{escape(item['field'])}[/red]: " if item.get("field") else ""
         err.print(field + escape(item["message"]), highlight=False, soft_wrap=True)
     raise typer.Exit(code)
+
+
+def _show(table: Table) -> None:
+    """As wide as the terminal; in a pipe or a file as wide as it must be, so that nothing is cut."""
+    (out if out.is_terminal else Console(width=UNCUT)).print(table)
 
 
 def _client(address: str) -> "FedArena":
@@ -892,7 +899,7 @@ def _summary(spec: "ExperimentSpec", job: "Run", records: "list[RoundRecord]", f
     table.add_row("time", f"{sum(record.seconds for record in records):.1f} s")
     if folder is not None:
         table.add_row("written", escape(str(folder / "result.json")))
-    out.print(table)
+    _show(table)
 
 
 def _print_json(value: Any) -> None:

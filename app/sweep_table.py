@@ -212,14 +212,14 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _markdown(lines: Sequence[Sequence[str]], columns: str, note: str = "") -> str:
+def _markdown(lines: Sequence[Sequence[str]], columns: str, note: str | None = None) -> str:
     """`columns` as LaTeX says it: l and r; the note stands below the table."""
     head, *body = (f"| {' | '.join(cells)} |" for cells in lines)
     rule = "|".join("---:" if column == "r" else "---" for column in columns)
     return "\n".join([head, f"|{rule}|", *body, *(["", note] if note else [])]) + "\n"
 
 
-def _latex(lines: Sequence[Sequence[str]], columns: str, note: str = "") -> str:
+def _latex(lines: Sequence[Sequence[str]], columns: str, note: str | None = None) -> str:
     below = [f"\\par\\smallskip{{\\footnotesize {tex(note)}}}"] if note else []
     head, *body = (f"  {' & '.join(cells)} \\\\" for cells in lines)
     return "\n".join(
