@@ -24,8 +24,8 @@ from app.exits import BAD_INPUT, DIVERGED, FAILED, INTERRUPTED, OK, SERVER_FAILE
 if TYPE_CHECKING:
     from app.client import ApiError, FedArena
     from engine.records import RoundRecord
-    from engine.run import Run
-    from engine.spec import ExperimentSpec
+    from engine.runtime.run import Run
+    from engine.spec.experiment import ExperimentSpec
 
 app = typer.Typer(
     help="Experiments in federated learning: a dashboard, a queue, workers.", no_args_is_help=True, add_completion=False
@@ -149,10 +149,10 @@ def run(
     settings = _settings(device=device, precision=precision, compile=compile, stacked=stacked, threads=threads)
     spec = _read_spec(spec_file)
     from engine import catalogue
-    from engine.device import DeviceMemoryError, DeviceUnavailable
-    from engine.journal import Journal, OtherExperiment
-    from engine.run import Diverged, Run
-    from engine.spec import SpecError
+    from engine.runtime.device import DeviceMemoryError, DeviceUnavailable
+    from engine.runtime.journal import Journal, OtherExperiment
+    from engine.runtime.run import Diverged, Run
+    from engine.spec.problems import SpecError
     from workers import machine
 
     try:
@@ -562,7 +562,7 @@ def artifact(
     """Let a worker make an artifact of a finished experiment, wait for it and download it."""
     import time
 
-    from engine.spec import SpecError, read_document
+    from engine.spec.problems import SpecError, read_document
 
     parameters: dict[str, Any] = {}
     for given in settings_ or []:
@@ -702,7 +702,7 @@ def _read(path: Path) -> str:
 def _read_document(path: Path) -> Any:
     """The values of a spec's file, as sweeps are read too."""
     text = _read(path)
-    from engine.spec import SpecError, read_document
+    from engine.spec.problems import SpecError, read_document
 
     try:
         return read_document(text)
@@ -712,7 +712,8 @@ def _read_document(path: Path) -> Any:
 
 def _read_spec(path: Path) -> "ExperimentSpec":
     document = _read_document(path)
-    from engine.spec import ExperimentSpec, SpecError
+    from engine.spec.experiment import ExperimentSpec
+    from engine.spec.problems import SpecError
 
     try:
         return ExperimentSpec.parse(document)

@@ -108,7 +108,7 @@ class Settings(BaseSettings):
 
     @property
     def compute(self) -> dict[str, Any]:
-        """How an experiment is computed here: the options of engine.run.Run."""
+        """How an experiment is computed here: the options of engine.runtime.run.Run."""
         return {key: getattr(self, key) for key in ("device", "precision", "compile", "stacked")}
 
     @field_validator("home", "data", mode="after")

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Match
 
 from app.store.trouble import diagnose
-from engine.spec import Problem, SpecError, explained
+from engine.spec.problems import Problem, SpecError, explained
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from app.store.database import Database
 from app.store.migrate import migrate
 from app.sweeps import SweepSpec
 from app.webhooks import Postman
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from workers.embedded import Supervisor
 
 log = logging.getLogger(__name__)

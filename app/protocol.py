@@ -10,7 +10,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol, Request
 
 from app.errors import error_body
 from app.security import SECURITY_HEADERS
-from engine.spec import Problem
+from engine.spec.problems import Problem
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from engine import catalogue
-from engine.spec import ExperimentSpec, SpecError
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.problems import SpecError
 
 log = logging.getLogger(__name__)
 

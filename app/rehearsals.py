@@ -21,7 +21,7 @@ from starlette.requests import Request
 from app.config import Settings
 from app.errors import Refusal
 from engine.catalogue import Estimate, RoundCost, priced
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 
 log = logging.getLogger(__name__)
 

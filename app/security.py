@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import refusal, shown
-from engine.documents import DEPTH_LIMIT, VALUE_LIMIT
+from engine.spec.documents import DEPTH_LIMIT, VALUE_LIMIT
 
 BODY_LIMIT = 1_000_000
 LOOPBACK_NAMES = ("127.0.0.1", "[::1]", "localhost")

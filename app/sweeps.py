@@ -13,10 +13,10 @@ from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from app.store.plan import MOST_PRIORITY, Moment, Plan, StopRule, Window
 from engine.catalogue import Seen, Weights, check
-from engine.frozen import Frozen
-from engine.spec import (
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.frozen import Frozen
+from engine.spec.problems import (
     MOST_PROBLEMS,
-    ExperimentSpec,
     Problem,
     SpecError,
     explained,

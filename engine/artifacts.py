@@ -18,19 +18,20 @@ from pydantic import Field, ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
-from engine import rng
-from engine.algorithm import Algorithm, Client, Payload
-from engine.algorithms import REGISTRY
 from engine.data.samples import Samples
-from engine.frozen import Frozen
+from engine.kit import rng
+from engine.kit.contract import Algorithm, Client, Payload
+from engine.kit.tensors import copy_tensors
+from engine.methods import REGISTRY
 from engine.models import SplitModel
-from engine.pretrained import network_key
-from engine.spec import ExperimentSpec, Problem, SpecError, explained
-from engine.states import contiguous
-from engine.tree import copy_tensors
+from engine.runtime.client_states import contiguous
+from engine.runtime.pretrained import network_key
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.frozen import Frozen
+from engine.spec.problems import Problem, SpecError, explained
 
 if TYPE_CHECKING:
-    from engine.run import Run
+    from engine.runtime.run import Run
 
 POINT_LIMIT = 5000
 FEWEST_POINTS = 5

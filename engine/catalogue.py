@@ -7,23 +7,25 @@ from typing import Any, get_args
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from engine.algorithm import Setup
-from engine.algorithms import REGISTRY
 from engine.artifacts import parse_request
 from engine.data import datasets
 from engine.data.datasets import DataError, Dataset
 from engine.data.partition import Partition, PartitionError
 from engine.data.spec import DatasetSpec, PartitionSpec
-from engine.frozen import Frozen
+from engine.estimate import Estimate, RoundCost, Untold, rehearse
 from engine.headers import Header, header
-from engine.horizon import Untellable, at_horizon
+from engine.kit.contract import Setup
+from engine.methods import REGISTRY
 from engine.models import FAMILIES, assign, build
 from engine.models import check as check_architecture
 from engine.models.sizes import CLASSES, SHAPE, sizes
-from engine.pretrained import PretrainedError, Weights, starting_points
-from engine.rehearsal import Estimate, RoundCost, Untold, rehearse
-from engine.run import describe, set_up
-from engine.spec import PRESETS, ExperimentSpec, Problem, SpecError
+from engine.runtime.horizon import Untellable, at_horizon
+from engine.runtime.pretrained import PretrainedError, Weights, starting_points
+from engine.runtime.run import describe, set_up
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.frozen import Frozen
+from engine.spec.presets import PRESETS
+from engine.spec.problems import Problem, SpecError
 
 __all__ = [
     "Estimate",

@@ -28,8 +28,8 @@ from app.store.listing import Sort  # noqa: E402
 from app.store.migrate import migrate  # noqa: E402
 from app.store.states import State  # noqa: E402
 from app.store.tables import Experiment  # noqa: E402
-from engine.algorithms import REGISTRY  # noqa: E402
-from engine.spec import ExperimentSpec  # noqa: E402
+from engine.methods import REGISTRY  # noqa: E402
+from engine.spec.experiment import ExperimentSpec  # noqa: E402
 from tests.browser import chromium  # noqa: E402
 from tests.browser.filled import SPEC, advance, put, run  # noqa: E402
 from tests.browser.product import Product, serve  # noqa: E402

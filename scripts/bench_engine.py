@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy, max_pool2d, relu
 
-from engine.checkpoint import Checkpoints, rounds_with_checkpoints
-from engine.executor import prepare_process
 from engine.models import build
-from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.runtime.checkpoint import Checkpoints, rounds_with_checkpoints
+from engine.runtime.executor import prepare_process
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
 
 BATCH, LR = 64, 0.01
 

@@ -45,9 +45,9 @@ def specs() -> list[dict[str, Any]]:
 
 
 def run_here(values: Sequence[dict[str, Any]], threads: int, times: Any) -> None:
-    from engine.executor import prepare_process
-    from engine.run import Run
-    from engine.spec import ExperimentSpec
+    from engine.runtime.executor import prepare_process
+    from engine.runtime.run import Run
+    from engine.spec.experiment import ExperimentSpec
 
     prepare_process()
     measured = []

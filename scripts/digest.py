@@ -15,11 +15,11 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.algorithms import REGISTRY
-from engine.checkpoint import Checkpoints
+from engine.methods import REGISTRY
 from engine.records import RoundRecord
-from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.runtime.checkpoint import Checkpoints
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
 
 SMALL: dict[str, Any] = {
     "dataset": {"name": "synthetic", "classes": 4, "samples_per_class": 40, "channels": 3, "size": 16},

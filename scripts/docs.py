@@ -18,11 +18,14 @@ from pydantic.fields import FieldInfo
 
 from app.config import Settings
 from app.studies import costs
-from engine.algorithms import REGISTRY
 from engine.data.spec import DatasetSpec, PartitionSpec
+from engine.methods import REGISTRY
 from engine.models import FAMILIES, sizes
 from engine.records import Headline, RoundRecord
-from engine.spec import EvaluationSpec, ExperimentSpec, ModelsSpec, TrainingSpec
+from engine.spec.evaluation import EvaluationSpec
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.models import ModelsSpec
+from engine.spec.training import TrainingSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -37,9 +37,9 @@ from app.store.states import State
 from app.store.views import not_converged
 from app.sweep_table import convergence_mark
 from app.sweeps import Cell, SweepPlan, SweepSpec, label, make_plan
-from engine.algorithms import REGISTRY
+from engine.methods import REGISTRY
 from engine.records import NO_CONVERGENCE, CostToTarget, RoundRecord, cost_to_target, headline
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 120.0

@@ -31,7 +31,7 @@ from app.store.plan import Plan
 from app.store.states import State
 from app.store.tables import Experiment
 from engine.records import RoundRecord
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 
 ROOT = Path(__file__).parent.parent
 

@@ -49,7 +49,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(path: Path) -> set[str]:
-    """What a file imports, wherever in the file: `from engine import rng` counts as engine.rng."""
+    """What a file imports, wherever in the file: `from engine import rng` counts as engine.kit.rng."""
     names = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):

@@ -16,7 +16,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app": (),
     "app.config": (),
     "app.errors": ("app.store.trouble", "engine.spec"),
-    "app.security": ("app.config", "app.errors", "engine.documents"),
+    "app.security": ("app.config", "app.errors", "engine.spec.documents"),
     "app.store": ("app.store", "app.config", "engine.spec", "engine.records"),
     "app.protocol": ("app.errors", "app.security", "engine.spec"),
     "app.queue": ("app.config",),
@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app.backup": ("app.config", "app.storage", "app.store"),
     "app.disk": ("app.config", "app.storage", "app.store.trouble"),
     "app.reconciler": ("app.config", "app.disk", "app.events", "app.queue", "app.storage", "app.store"),
-    "app.sweeps": ("app.store.plan", "engine.spec", "engine.catalogue", "engine.documents", "engine.frozen"),
+    "app.sweeps": ("app.store.plan", "engine.spec", "engine.catalogue", "engine.spec.documents", "engine.spec.frozen"),
     "app.sweep_table": ("app.store", "app.tex", "app.comparison.groups", "app.comparison.palette", "engine.records"),
     "app.webhooks": ("app.config", "app.store"),
     "app.client": (),
@@ -64,8 +64,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "app.store",
         "engine.artifacts",
         "engine.records",
-        "engine.run",
-        "engine.checkpoint",
+        "engine.runtime.run",
+        "engine.runtime.checkpoint",
         "engine.spec",
     ),
 }
@@ -92,7 +92,7 @@ def methods() -> dict[str, set[str]]:
     return {
         name: {imported for imported in imports(path) if inside(imported, "engine")}
         for name, path in modules().items()
-        if inside(name, "engine.algorithms") and name != "engine.algorithms"
+        if inside(name, "engine.methods") and name != "engine.methods"
     }
 
 

@@ -22,8 +22,8 @@ from workers.watcher import Watcher
 
 if TYPE_CHECKING:
     from engine.artifacts import File
-    from engine.run import Run
-    from engine.spec import ExperimentSpec
+    from engine.runtime.run import Run
+    from engine.spec.experiment import ExperimentSpec
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def weights_finder(settings: Settings) -> Callable[[str], bytes]:
 def order_artifacts(session: Session, claim: Claim) -> None:
     """Want what every experiment of this spec gets at its end. Nothing is made before it has finished."""
     from engine.artifacts import made_by_itself
-    from engine.spec import ExperimentSpec
+    from engine.spec.experiment import ExperimentSpec
 
     for kind, parameters in made_by_itself(ExperimentSpec.parse(claim.spec)).items():
         artifacts.want(session, claim.experiment, kind, parameters, again=False)
@@ -76,7 +76,7 @@ class ArtifactJob:
 
     def run(self) -> None:
         """Ends with the artifact ready, failed, given back, or taken by another worker."""
-        from engine.run import Interrupted  # only now: it brings torch
+        from engine.runtime.run import Interrupted  # only now: it brings torch
 
         claim = self._claim
         self._watcher.start()
@@ -103,14 +103,14 @@ class ArtifactJob:
 
     def _make(self) -> "list[File]":
         from engine.artifacts import parse_request
-        from engine.spec import ExperimentSpec
+        from engine.spec.experiment import ExperimentSpec
 
         spec = ExperimentSpec.parse(self._claim.spec)
         return parse_request(spec, self._claim.kind, self._claim.parameters).make(self._run_at_its_end(spec))
 
     def _run_at_its_end(self, spec: "ExperimentSpec") -> "Run":
         """From the last checkpoint; rounds after it are computed again, without one all of them."""
-        from engine.run import Run
+        from engine.runtime.run import Run
 
         snapshot, last = self._snapshot(spec), self._claim.last_round
         run = Run(
@@ -127,7 +127,7 @@ class ArtifactJob:
         return run
 
     def _snapshot(self, spec: "ExperimentSpec") -> Any:
-        from engine.checkpoint import CheckpointDamaged, Checkpoints
+        from engine.runtime.checkpoint import CheckpointDamaged, Checkpoints
         from workers.checkpoints import PatientCheckpoints
 
         if self._claim.checkpoint is None:

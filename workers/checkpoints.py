@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 
 from app import disk
-from engine.checkpoint import CheckpointDamaged, Checkpoints, Saved, Snapshot, out_of_reach
-from engine.run import Run
+from engine.runtime.checkpoint import CheckpointDamaged, Checkpoints, Saved, Snapshot, out_of_reach
+from engine.runtime.run import Run
 from workers.patience import wait_for_storage
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from app.config import Settings
 from app.storage import CHECKPOINTS, Storage
 
 if TYPE_CHECKING:
-    from engine.checkpoint import Files
+    from engine.runtime.checkpoint import Files
 
 
 def folder_of(experiment: str) -> str:
@@ -52,7 +52,7 @@ class StoredFiles:
 
 def checkpoint_files(settings: Settings, experiment: str) -> "Files":
     """Where the state of one experiment lies between two workers: a folder, or objects in a store."""
-    from engine.checkpoint import LocalFiles  # only now: it brings torch
+    from engine.runtime.checkpoint import LocalFiles  # only now: it brings torch
 
     storage, folder = Storage(settings.storage), folder_of(experiment)
     here = storage.local(folder)

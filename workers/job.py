@@ -202,9 +202,9 @@ class Job:
 
     def _run_rounds(self) -> None:
         # only now: these bring torch
-        from engine.checkpoint import CheckpointDamaged, Checkpoints, rounds_with_checkpoints
-        from engine.run import Diverged, Interrupted, Run
-        from engine.spec import ExperimentSpec
+        from engine.runtime.checkpoint import CheckpointDamaged, Checkpoints, rounds_with_checkpoints
+        from engine.runtime.run import Diverged, Interrupted, Run
+        from engine.spec.experiment import ExperimentSpec
         from workers.checkpoints import PatientCheckpoints
 
         settings, claim = self._settings, self._claim
@@ -265,7 +265,7 @@ class Job:
 
     def _snapshot(self, checkpoints: Any, fingerprint: str) -> Any:
         """The checkpoint the row names, else an older one that is whole, else None: then all is computed again."""
-        from engine.checkpoint import CheckpointDamaged
+        from engine.runtime.checkpoint import CheckpointDamaged
 
         if self._claim.checkpoint is None:
             return self._adopted(checkpoints, fingerprint)
@@ -282,7 +282,7 @@ class Job:
 
         Dying in between costs nothing: the copy counts when the row names it, and the next worker copies anew.
         """
-        from engine.checkpoint import CheckpointDamaged, Checkpoints
+        from engine.runtime.checkpoint import CheckpointDamaged, Checkpoints
         from workers.checkpoints import PatientCheckpoints
 
         claim = self._claim

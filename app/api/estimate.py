@@ -13,7 +13,7 @@ from app.rehearsals import client_of, unless_gone
 from app.store import pace
 from engine import catalogue
 from engine.catalogue import Estimate
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 
 router = APIRouter(tags=["catalogue"])
 

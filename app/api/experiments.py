@@ -21,7 +21,7 @@ from app.store.plan import MOST_PRIORITY, Moment, Plan, Window
 from app.store.states import State
 from app.store.tables import Experiment
 from app.store.views import ExperimentView, LogLineView, experiment_view, log_line_view
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 
 log = logging.getLogger(__name__)
 router = APIRouter(tags=["experiments"])

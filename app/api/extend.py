@@ -24,7 +24,7 @@ from app.store.views import ExperimentView, experiment_view
 from engine import catalogue
 from engine.catalogue import Untellable
 from engine.records import RoundRecord
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 
 router = APIRouter(tags=["experiments"])
 

@@ -10,7 +10,8 @@ from app.api.services import Services, Using, posted_json
 from app.errors import Refusal, not_found
 from app.store import labels
 from app.store.views import ExperimentView, experiment_view
-from engine.spec import ExperimentSpec, SpecError
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.problems import SpecError
 
 router = APIRouter(tags=["experiments"])
 

@@ -12,7 +12,8 @@ from app.api.services import Using
 from app.errors import Errors, Refusal, not_found
 from app.store import experiments
 from engine import catalogue
-from engine.spec import ExperimentSpec, SpecError
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.problems import SpecError
 
 router = APIRouter(tags=["experiments"])
 

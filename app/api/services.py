@@ -20,7 +20,8 @@ from app.storage import Storage, find_weights
 from app.store import experiments, workers
 from app.store.database import Database
 from engine import catalogue
-from engine.spec import ExperimentSpec, SpecError, explained, refuse_mistaken
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.problems import SpecError, explained, refuse_mistaken
 
 ID = "[0-9A-HJKMNP-TV-Z]{26}"
 ONE_ID, SOME_IDS = {"pattern": f"^{ID}$"}, {"pattern": f"^{ID}(,{ID})*$"}

@@ -12,7 +12,7 @@ from app.errors import Refusal
 from app.rehearsals import Rehearsals
 from app.store.pace import Pace, Timing, Traffic
 from app.store.plan import Window
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 
 REHEARSAL_SECONDS = 5.0
 """So long after its first rehearsal a dry run begins no other; all are remembered, so the next one gets further."""

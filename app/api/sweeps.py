@@ -32,7 +32,8 @@ from app.store.tables import Sweep
 from app.sweep_table import FORMATS, ChoiceTable, make_table, target_of
 from app.sweeps import MOST_EXPERIMENTS, Point, SweepPlan, SweepSpec, label, make_plan
 from engine.records import CostToTarget
-from engine.spec import ExperimentSpec, read_document
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.problems import read_document
 
 router = APIRouter(tags=["sweeps"])
 

@@ -16,7 +16,8 @@ from app.store.states import State
 from app.store.tables import Experiment
 from app.store.views import experiment_view
 from engine import catalogue
-from engine.spec import ExperimentSpec, SpecError
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.problems import SpecError
 
 PAGE_SIZE = 50
 MOST_COMPARED = 200

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine.spec import MOST_CLIENTS, cohort_size
+from engine.spec.problems import MOST_CLIENTS, cohort_size
 
 
 def dataset_text(spec: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from app.store.states import State
 from app.store.tables import Experiment
 
 if TYPE_CHECKING:
-    from engine.spec import ExperimentSpec
+    from engine.spec.experiment import ExperimentSpec
 
 MAX_DEATHS = 5
 """So many workers may die on an experiment without a new round before it fails."""
@@ -70,7 +70,8 @@ class NotUnderstood(NotNow):
 
 def stored_spec(row: Experiment) -> "ExperimentSpec":
     """NotUnderstood: the spec was taken by another version, or the row is damaged."""
-    from engine.spec import ExperimentSpec, SpecError  # here: it brings torch, which a look for work does without
+    from engine.spec.experiment import ExperimentSpec  # here: it brings torch, which a look for work does without
+    from engine.spec.problems import SpecError
 
     try:
         return ExperimentSpec.parse(row.spec)

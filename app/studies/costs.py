@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from engine import catalogue
-from engine.spec import ExperimentSpec, SpecError
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.problems import SpecError
 
 FILE = Path(__file__).with_name("costs.json")
 

@@ -45,7 +45,7 @@ from engine.data.spec import (
     QuantitySkew,
 )
 from engine.data.splits import cut_pool, piles, split_hand
-from engine.rng import numpy_generator
+from engine.kit.rng import numpy_generator
 
 __all__ = ["ClientShare", "LabelledSet", "Partition", "PartitionError", "make_partition"]
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from engine.frozen import Frozen
+from engine.spec.frozen import Frozen
 
 Transform = Literal["none", "a", "b", "c"]
 LabelMode = Literal["unified", "independent", "permuted"]

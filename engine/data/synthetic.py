@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from engine.data.errors import DataTooLarge
 from engine.data.spec import Synthetic
-from engine.rng import numpy_generator
+from engine.kit.rng import numpy_generator
 
 MOST_BYTES = 2 * 2**30
 """Largest set that is made: it lives in memory, not in a file."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from engine import rng
+from engine.kit import rng
 from engine.models.registry import ARCHITECTURES, HTFE_8, HTFE_8_HTC_4, HTFE_WIDTH, RES34_HTC_4, with_head
 
 

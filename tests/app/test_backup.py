@@ -12,8 +12,8 @@ from app.store import experiments, rounds
 from app.store.database import Database
 from app.store.states import State
 from engine.records import RoundRecord
-from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
 from tests.services import look, short_folder, spec_with, submit, wait_until
 from workers.drain import Drain
 from workers.job import run_next

@@ -16,8 +16,8 @@ from app.client import FedArena
 from app.config import Settings
 from app.exits import BAD_INPUT, DIVERGED, FAILED, SERVER_FAILED
 from app.store.database import Database
-from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
 from tests.browser.filled import put
 from tests.services import record, serving, short_folder, spec_with
 from workers.job import run_next
@@ -183,7 +183,7 @@ def test_a_run_whose_disk_fails_ends_with_a_sentence(tmp_path: Path, monkeypatch
     def fails(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("engine.checkpoint.LocalFiles.write", fails)
+    monkeypatch.setattr("engine.runtime.checkpoint.LocalFiles.write", fails)
     found = call("run", write_spec(tmp_path), "--out", str(tmp_path / "out"))
     assert (found.exit_code, type(found.exception)) == (FAILED, SystemExit)
     assert "No space left on device" in found.stderr

@@ -20,7 +20,7 @@ from app.store.plan import Plan
 from app.store.sound import ListOf, Object, StateText, Totals
 from app.store.states import State
 from app.store.tables import Experiment, Round, Sweep
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.services import ROOT, SPEC, empty, environment, fedarena, http, record, serving, spec_with
 
 MISSING = object()

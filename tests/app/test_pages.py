@@ -23,7 +23,7 @@ from app.pages.routes import MOST_COMPARED
 from app.store import experiments, rounds, workers
 from app.studies import costs
 from engine.records import RoundRecord
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.engine.data.layouts import pixels, write_idx
 
 SPEC: dict[str, Any] = {

@@ -20,7 +20,7 @@ from app.config import Settings
 from app.errors import Refusal
 from app.rehearsals import MOST_WAITING, REMEMBERED_SECONDS, Answer, Memory, Rehearsals
 from engine.catalogue import Estimate, RoundCost
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.app.test_serve import any_alive, family
 from tests.services import http, served, serving, spec_with, wait_until
 

@@ -17,7 +17,7 @@ from app.starter import SPECS
 from app.store.database import Database
 from app.store.states import State
 from engine import catalogue
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.chaos.storm import Plan, spec_of, undisturbed_sweep
 from tests.services import ROOT, environment, fedarena, http, look, served, serving, spec_with, wait_until
 from tests.workers.processes import stored

@@ -7,7 +7,7 @@ import pytest
 
 from app.store.deliveries import USUAL_EVENTS
 from app.sweeps import MOST_EXPERIMENTS, SweepPlan, SweepSpec, label, make_plan
-from engine.spec import MOST_PROBLEMS, SpecError, read_document
+from engine.spec.problems import MOST_PROBLEMS, SpecError, read_document
 from tests.services import ROOT, SPEC
 
 BASE = {key: value for key, value in SPEC.items() if key not in {"name", "seed"}}

@@ -11,7 +11,7 @@ import pytest
 from app.config import Settings
 from app.store.database import Database
 from engine import catalogue
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.browser import chromium
 from tests.browser.filled import put
 from tests.browser.product import PATIENCE, Product, serve, small

@@ -12,7 +12,7 @@ from app.store.experiments import Claim
 from app.store.plan import Plan
 from app.store.tables import Round
 from engine.records import RoundRecord, headline
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 
 LEASE_SECONDS = 100.0
 """Lease of experiments that only seem to run: long enough for a test, and no longer than a real claim can last, or the

@@ -19,7 +19,7 @@ from app.store.database import Database
 from app.store.experiments import Claim
 from app.tex import LETTERS, tex
 from engine.records import RoundRecord, cost_to_target
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage, Pages
 from tests.browser.filled import SPEC, advance, put, run

@@ -8,7 +8,7 @@ import pytest
 from app.store import experiments, steering
 from app.store.database import Database
 from engine.records import Dropped
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.browser.conftest import OpenPage
 from tests.browser.filled import SPEC, advance, put, run
 from tests.browser.product import Product, eventually, small

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.store.database import Database
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.browser.conftest import OpenPage
 from tests.browser.filled import SPEC, advance, put, run
 from tests.browser.product import Product, eventually, small

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.starter import SPECS
-from engine.algorithms import REGISTRY
+from engine.methods import REGISTRY
 from tests.browser.conftest import Pages
 from tests.browser.product import serve
 

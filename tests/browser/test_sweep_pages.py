@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from app.store.database import Database
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
 from tests.browser.filled import put, run

@@ -24,8 +24,8 @@ from app.storage import CHECKPOINTS
 from app.store.database import Database
 from app.store.states import State
 from app.store.tables import Experiment
-from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
 from tests.chaos.postgres import Postgres
 from tests.services import ROOT, environment, fedarena, serving, spec_with, submit
 from tests.workers.processes import children, holdings

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from engine.records import RoundRecord
-from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
 
 SMALL: dict[str, Any] = {
     "algorithm": {"name": "standalone"},

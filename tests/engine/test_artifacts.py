@@ -11,12 +11,13 @@ from PIL import Image
 from safetensors.torch import load
 from sklearn.neighbors import NearestNeighbors
 
-from engine.algorithms import REGISTRY
-from engine.algorithms.ditto import PERSONAL
 from engine.artifacts import ArtifactRequest, File, in_the_plane, made_by_itself, parse_request, picture_grid
-from engine.checkpoint import Checkpoints, rounds_with_checkpoints
-from engine.run import Run
-from engine.spec import ExperimentSpec, SpecError
+from engine.methods import REGISTRY
+from engine.methods.ditto import PERSONAL
+from engine.runtime.checkpoint import Checkpoints, rounds_with_checkpoints
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
+from engine.spec.problems import SpecError
 
 DIGITS: dict[str, Any] = {
     "dataset": {"name": "digits"},

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from engine.algorithms import REGISTRY
 from engine.catalogue import catalogue, check, preview_partition
+from engine.methods import REGISTRY
 from engine.models import FAMILIES
-from engine.spec import SpecError
+from engine.spec.problems import SpecError
 from tests.engine.conftest import SpecMaker
 
 

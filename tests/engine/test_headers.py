@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.algorithms import REGISTRY
 from engine.headers import Line, header, parse
+from engine.methods import REGISTRY
 
 SMALL = """Mean: the server takes the mean.
 

@@ -15,7 +15,7 @@ from engine.records import (
     headline_rule,
     no_convergence,
 )
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.services import ROOT, SPEC
 
 

@@ -9,8 +9,8 @@ import yaml
 
 from app.config import Settings
 from engine.records import headline
-from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
 from tests.services import ROOT, SPEC, environment
 
 BASE = {key: value for key, value in SPEC.items() if key not in {"name", "seed"}}

@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-import engine.checkpoint
+import engine.runtime.checkpoint
 from app.config import Settings
 from app.store import rounds
-from engine.run import Run  # noqa: F401 imported before the fork, which saves each process torch's seconds
+from engine.runtime.run import Run  # noqa: F401 imported before the fork, which saves each process torch's seconds
 from workers.job import Job, run_next
 
 POINTS = (
@@ -100,7 +100,7 @@ def _is_checkpoint(path: Path, *_: Any) -> bool:
 
 def run_and_tell(settings: Settings, owner: str) -> None:
     """Keeps a list of the checkpoint files that a power cut would leave, as far as their owner made sure of it."""
-    sync = engine.checkpoint._sync
+    sync = engine.runtime.checkpoint._sync
 
     def noted(path: Path) -> None:
         sync(path)
@@ -109,5 +109,5 @@ def run_and_tell(settings: Settings, owner: str) -> None:
             part.write_text(json.dumps([file.name for file in path.iterdir()]))
             part.rename(settings.home / "durable.json")
 
-    engine.checkpoint._sync = noted
+    engine.runtime.checkpoint._sync = noted
     run(settings, owner)

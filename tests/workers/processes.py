@@ -20,8 +20,8 @@ from app.store.rounds import Verdict
 from app.store.states import State
 from app.store.tables import Round
 from engine.records import RoundRecord
-from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
 from tests.services import ROOT, environment, fedarena, look, spec_with, state
 from workers.embedded import Broker
 from workers.job import Job

@@ -15,8 +15,8 @@ from app.store.database import Database
 from app.store.states import State
 from app.store.tables import Artifact
 from engine.artifacts import parse_request
-from engine.run import Interrupted, Run
-from engine.spec import ExperimentSpec
+from engine.runtime.run import Interrupted, Run
+from engine.spec.experiment import ExperimentSpec
 from tests.services import claim, look, spec_with, submit, wait_until
 from workers.artifacts import ArtifactJob, make_wanted, order_artifacts
 from workers.drain import Drain

@@ -27,7 +27,7 @@ from app.store.database import Database, sqlite_module
 from app.store.migrate import migrate
 from app.store.plan import Plan, StopRule
 from app.store.states import State
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.services import (
     cut_connections,
     http,

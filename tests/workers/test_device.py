@@ -13,7 +13,7 @@ from app.store.artifacts import ArtifactState
 from app.store.database import Database
 from app.store.states import State
 from engine.artifacts import parse_request
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.services import ROOT, environment, look, spec_with, state, submit
 from workers.device import AGAIN_SECONDS, DeviceTrouble, DeviceUnusable, why_unusable
 from workers.job import run_due, run_next

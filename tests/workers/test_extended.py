@@ -17,8 +17,8 @@ from app.store.database import Database
 from app.store.plan import Plan, StopRule
 from app.store.states import State
 from app.store.tables import Experiment
-from engine.checkpoint import Checkpoints
 from engine.records import headline
+from engine.runtime.checkpoint import Checkpoints
 from tests.services import http, look, serving, submit
 from tests.workers.processes import rounds_computed, stored, undisturbed
 from workers.job import run_next

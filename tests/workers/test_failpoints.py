@@ -18,7 +18,7 @@ from app.store import experiments
 from app.store.database import Database
 from app.store.migrate import migrate
 from app.store.states import State
-from engine.checkpoint import Checkpoints
+from engine.runtime.checkpoint import Checkpoints
 from tests.services import look, submit, wait_until
 from tests.workers import failpoints
 from tests.workers.processes import stored, undisturbed

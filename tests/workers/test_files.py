@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from app.storage import Storage
-from engine.checkpoint import CheckpointDamaged, Checkpoints, rounds_with_checkpoints
-from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.runtime.checkpoint import CheckpointDamaged, Checkpoints, rounds_with_checkpoints
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
 from tests.services import spec_with
 from workers.files import StoredFiles
 

@@ -22,9 +22,9 @@ from app.store import experiments, logs, rounds, steering
 from app.store.database import Database
 from app.store.plan import Plan, StopRule, Window
 from app.store.states import State
-from engine.checkpoint import LocalFiles
-from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.runtime.checkpoint import LocalFiles
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
 from tests.services import claim, look, spec_with, state, submit, wait_until
 from tests.workers import failpoints
 from tests.workers.processes import rounds_computed, stored, undisturbed

@@ -10,7 +10,7 @@ from app.config import Settings
 from app.store.database import Database
 from app.store.rounds import Verdict
 from app.store.states import State
-from engine.checkpoint import LocalFiles
+from engine.runtime.checkpoint import LocalFiles
 from tests.services import look, state, submit
 from tests.workers.processes import rounds_computed, stored, undisturbed
 from workers import checkpoints

@@ -13,8 +13,8 @@ from app.store.artifacts import StoredFile
 from app.store.database import Database
 from app.store.states import State
 from engine.artifacts import parse_request
-from engine.run import Run
-from engine.spec import ExperimentSpec
+from engine.runtime.run import Run
+from engine.spec.experiment import ExperimentSpec
 from tests.services import SPEC, spec_with
 
 CONTENT = b'{"points": [[0, 1]]}'

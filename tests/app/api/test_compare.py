@@ -10,7 +10,7 @@ from app.comparison import curves
 from app.store import experiments
 from app.store.database import Database
 from engine.records import RoundRecord, cost_to_target
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.browser.filled import SPEC, put, run
 from tests.services import record
 

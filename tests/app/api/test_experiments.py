@@ -16,7 +16,7 @@ from app.store.database import Database
 from app.store.experiments import Claim
 from app.store.states import State
 from app.store.table_files import csv_lines
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.services import SPEC, record, spec_with
 
 KEYS = {

@@ -17,7 +17,7 @@ from schemathesis.checks import CHECKS, load_all_checks
 from app.config import Settings
 from app.security import SECURITY_HEADERS
 from app.store.database import Database
-from engine.algorithms import REGISTRY
+from engine.methods import REGISTRY
 from tests.browser.filled import put
 from tests.services import SPEC
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.comparison.palette import method_style, method_title, palette
-from engine.algorithms import REGISTRY
+from engine.methods import REGISTRY
 
 KEY = ("pfedafm", "pfedes", "fedarc", "compfl", "standalone", "fedavg")
 SURFACES = {"light": "#ffffff", "dark": "#181b20"}

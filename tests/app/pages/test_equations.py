@@ -4,7 +4,7 @@ import pytest
 
 from app.pages.equations import Node, typeset
 from engine import catalogue
-from engine.algorithms import REGISTRY
+from engine.methods import REGISTRY
 
 
 def text(node: Node) -> str:

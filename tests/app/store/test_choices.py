@@ -12,7 +12,7 @@ from app.store.states import State
 from app.store.sweep_views import sweep_view
 from app.store.sweeps import NewRun
 from app.store.tables import Experiment
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.services import spec_with
 
 Levels = tuple[float, float | None, float | None]

@@ -15,7 +15,7 @@ from app.store.plan import Plan, StopRule
 from app.store.states import State
 from app.store.tables import Experiment
 from engine.records import RoundRecord
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.services import claim, look, meanwhile, record, spec_with, submit
 
 

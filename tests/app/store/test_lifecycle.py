@@ -29,7 +29,7 @@ from app.store.plan import Plan
 from app.store.rounds import Verdict
 from app.store.states import TRANSITIONS, State
 from app.store.tables import Experiment, Round
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.services import postgres_database, record, spec_with
 
 ROUNDS = 4

@@ -8,7 +8,7 @@ from app.store import overview, pace, rounds
 from app.store.database import Database
 from app.store.pace import GUESSED_RATE, GUESSED_STARTUP, HANDOVER, LATEST, Measured, Pace, Traffic
 from app.store.tables import Experiment
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.services import claim, record, spec_with, submit
 
 

@@ -13,7 +13,7 @@ from app.store.plan import Plan, StopRule, Window
 from app.store.rounds import Verdict
 from app.store.states import State
 from app.store.views import experiment_view
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.services import claim, look, record, spec_with
 
 WINTER, SUMMER = datetime(2030, 1, 15, tzinfo=UTC), datetime(2030, 7, 15, tzinfo=UTC)

@@ -15,7 +15,7 @@ from app.store.states import State
 from app.store.sweep_views import SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
 from app.store.tables import Experiment, Sweep
-from engine.spec import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec
 from tests.services import claim, meanwhile, record, spec_with, state, submit
 
 CELLS = [{"rounds": 1}, {"rounds": 2}]

@@ -3,7 +3,7 @@
 import pytest
 
 from app.studies.costs import rehearsed, written
-from engine.algorithms import REGISTRY
+from engine.methods import REGISTRY
 
 
 def test_every_method_is_in_the_file() -> None:

@@ -1,7 +1,7 @@
 """Published numbers are complete and readable."""
 
 from app.studies.published import about, papers, statements
-from engine.algorithms import REGISTRY
+from engine.methods import REGISTRY
 
 
 def test_every_statement_has_an_id_of_its_own_and_a_known_paper_and_method() -> None:

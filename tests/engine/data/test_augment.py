@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.data import augment
-from engine.rng import generator
+from engine.kit.rng import generator
 
 
 def images(count: int = 40, side: int = 32, channels: int = 3) -> Tensor:

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from engine.data.samples import split_batches
-from engine.executor import Bench
-from engine.run import Run
-from engine.training import shuffled_batches
+from engine.kit.training import shuffled_batches
+from engine.runtime.executor import Bench
+from engine.runtime.run import Run
 from tests.engine.conftest import SpecMaker
 
 

@@ -1,0 +1,1 @@
+"""All that a method may import: the contract, sharing, training, counting, randomness."""

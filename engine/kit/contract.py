@@ -1,0 +1,314 @@
+"""The contract of a method: what it keeps, what travels, how a client learns and how the server combines."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from engine.data.samples import Samples
+from engine.kit import rng
+from engine.kit.flops import Meter
+from engine.kit.tensors import Tensors, live_tensors, load_tensors
+from engine.models import Shape, SplitModel, build
+from engine.runtime.device import Compute
+from engine.spec.frozen import Frozen
+
+if TYPE_CHECKING:
+    from engine.kit.peer_to_peer import Peers
+    from engine.spec.training import TrainingSpec
+
+Payload = Mapping[str, Tensor]
+"""Exactly what travels in one message. Float tensors are counted; integer tensors are side information."""
+
+Predictor = Callable[[Tensor], Tensor]
+"""Images (B, C, H, W) to scores (B, L); the largest score is the answer."""
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class AlgorithmParams(Frozen):
+    """A method's own parameters: `name` gets its literal, every field a default, bounds and a description."""
+
+    preset_values: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Defaults that differ by preset: {"B": {"weight": 10}}."""
+
+    name: str
+
+    def depends_on_rounds(self, topology: str) -> str | None:
+        """Why a round's work depends on how many rounds T there will be; None: a shorter run begins a longer one."""
+        return None
+
+    def may_not_answer(self) -> bool:
+        """Whether `predictor` can be None, so that a client may first be tested later than others."""
+        return False
+
+
+@dataclass(frozen=True)
+class Method:
+    """What people should know about a method before they run it."""
+
+    title: str
+    paper: str
+    authors: str
+    venue: str
+    year: int
+    link: str
+    shares: str
+    family: Literal["proposed", "distillation", "split", "mutual", "homogeneous", "standalone"]
+    heterogeneous: str = field(default="any models")
+
+
+class Moment(Enum):
+    """When a client of the cohort is tested under protocols A and C."""
+
+    BEFORE_LOCAL_WORK = "before local work"
+    AFTER_LOCAL_WORK = "after local work"
+    AFTER_AGGREGATION = "after aggregation"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The experiment as a method may see it."""
+
+    seed: int
+    clients: int
+    rounds: int
+    classes: int
+    shape: Shape
+    feature_dim: int | None
+    training: "TrainingSpec"
+    architectures: tuple[str, ...]  # of each client
+    samples: tuple[int, ...]  # n_k of each client
+    topology: str = "server"
+    cohort: int = 0  # K, how many clients take part in a round
+    pretrained: Mapping[str, Tensors] = field(default_factory=dict)  # by architecture; checked to fit
+    interrupted: Callable[[], bool] = field(default=lambda: False, compare=False)  # someone asked the run to stop
+
+    def model(self, architecture: str) -> SplitModel:
+        """A network with the initial weights that every client of that architecture starts from."""
+        with rng.seeded_init(self.seed, architecture, "model"):
+            model = build(architecture, self.shape, self.classes, self.feature_dim)
+        start = self.pretrained.get(architecture, {})
+        load_tensors({name: tensor for name, tensor in live_tensors(model).items() if name in start}, start)
+        return model
+
+    def make(self, role: str, module: Callable[[], M]) -> M:
+        """A module whose initial weights depend on the experiment's seed and its role alone: equal for all clients."""
+        with rng.seeded_init(self.seed, "part", role):
+            return module()
+
+    def participants(self, round: int) -> list[int]:
+        """The cohort S^t, ascending: it depends on the seed and the round alone."""
+        order = torch.randperm(self.clients, generator=rng.generator(self.seed, "cohort", round))
+        return sorted(order[: self.cohort].tolist())
+
+    def server_draws(self, purpose: str, round: int) -> torch.Generator:
+        """The server's own random draws in a round."""
+        return rng.generator(self.seed, purpose, round, "server")
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """What the server knows after a round: one set of tensors per group of clients."""
+
+    groups: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    round: int = 0
+    flops: int = 0  # spent by the server on making this state
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One client's message with what the server knows about its sender."""
+
+    client: int
+    samples: int
+    group: str
+    payload: Payload
+
+
+class Client:
+    """One client while it works: its networks, its samples, and a note-pad for what the round costs and shows."""
+
+    def __init__(
+        self,
+        *,
+        id: int,
+        round: int,
+        setup: Setup,
+        model: SplitModel,
+        parts: nn.ModuleDict,
+        train: Samples,
+        test: Samples,
+        validation: Samples,
+        announced: Payload,
+        compute: Compute,
+    ) -> None:
+        self.id = id
+        self.round = round
+        self.setup = setup
+        self.model = model
+        self.parts = parts
+        self.train = train
+        self.test = test
+        self.validation = validation  # may be empty
+        self.announced = announced  # what the server said once, after the opening
+        self.known: Payload = {}  # what it is taken to hold already; see Algorithm.known
+        self.compute = compute
+        self.trainer: Callable[[Client], float] | None = None  # instead of the next fit_classifier(); see stacked.py
+        self.meter = Meter()
+        self.losses: list[float] = []
+        self.traces: dict[str, Any] = {}
+
+    @property
+    def architecture(self) -> str:
+        return self.model.architecture
+
+    @property
+    def lr_factor(self) -> float:
+        """What the schedule makes of every local learning rate in this round."""
+        return self.setup.training.lr_factor(self.round, self.setup.rounds)
+
+    def part(self, name: str, kind: type[M]) -> M:
+        """A module that init_client put there, with its own type."""
+        module = self.parts[name]
+        if not isinstance(module, kind):
+            raise TypeError(f"part {name!r} is a {type(module).__name__}, not a {kind.__name__}")
+        return module
+
+    def draws(self, purpose: str) -> torch.Generator:
+        """This client's own random draws in this round, apart from its batches."""
+        return rng.generator(self.setup.seed, purpose, self.round, self.id)
+
+    def lasting_draws(self, purpose: str) -> torch.Generator:
+        """This client's own random draws that are the same in every round, such as a part of its data set aside."""
+        return rng.generator(self.setup.seed, purpose, self.id)
+
+    def trace(self, name: str, value: float | list[float]) -> None:
+        """Keep a number (or a few) of this client and round for the charts."""
+        self.traces[name] = value
+
+
+P = TypeVar("P", bound=AlgorithmParams)
+
+
+class Algorithm(ABC, Generic[P]):
+    """A method. It holds no state: what persists lies in the client's modules and in the server's tensors."""
+
+    Params: ClassVar[type[AlgorithmParams]]
+    method: ClassVar[Method]
+    tested: ClassVar[Moment] = Moment.AFTER_LOCAL_WORK
+    topologies: ClassVar[frozenset[str]] = frozenset({"server"})
+    last_traces: ClassVar[frozenset[str]] = frozenset()
+    """Traces that only the last round leaves. Nothing else may differ there: see engine.runtime.horizon."""
+
+    def __init__(self, params: P, setup: Setup) -> None:
+        self.params = params
+        self.setup = setup
+
+    def why_not(self) -> str | None:
+        """The reason why this method cannot run in this setup, or None."""
+        return None
+
+    def peers(self) -> "Peers | None":
+        """Who talks to whom in a topology without a server; None: everybody talks to the server."""
+        return None
+
+    def group(self, client: Client) -> str:
+        """Clients of one group share one server state; it may differ from round to round."""
+        return "all"
+
+    def init_client(self, client: Client) -> None:
+        """Put further modules into client.parts. Called once per architecture: it may not depend on the client's id."""
+        return
+
+    def private(self, client: Client) -> Mapping[str, nn.Module]:
+        """What the client keeps between its rounds. Leave out what every download overwrites."""
+        return {"model": client.model, "parts": client.parts}
+
+    def init_server(self, examples: Sequence[Client]) -> ServerState:
+        """Round 0, from one fresh client of every architecture, the lowest id of each."""
+        return ServerState()
+
+    def opens(self) -> bool:
+        """Whether all clients do something once before round 1; it is booked as round 0."""
+        return False
+
+    def opening_download(self, server: ServerState, client: Client) -> Payload:
+        """What travels down before the opening."""
+        return self.download(server, client)
+
+    def opening_update(self, client: Client, received: Payload) -> Payload:
+        """A client's part of the opening. Whatever it changes in the client is forgotten; only the message counts."""
+        raise NotImplementedError(f"{type(self).__name__} has no opening")
+
+    def close_opening(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
+        """The server's state after the opening, from at least one upload; not called if none can be used."""
+        return server
+
+    def announce(self, server: ServerState, client: Client) -> Payload:
+        """What every client is told once after the opening, and knows from then on as client.announced."""
+        return {}
+
+    def known(self, server: ServerState, client: Client) -> Payload:
+        """What a client is taken to hold without a message, such as the base of an update it is sent: client.known."""
+        return {}
+
+    def download(self, server: ServerState, client: Client) -> Payload:
+        """Exactly what travels down."""
+        return {}
+
+    @abstractmethod
+    def local_update(self, client: Client, received: Payload) -> Payload:
+        """Train; touch only this client; return exactly what travels up, sharing no memory with the client."""
+
+    def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
+        """A new state from the uploads, which come in ascending client id; the old one stays as it is.
+
+        There is at least one upload, and all of them are finite.
+        """
+        return server
+
+    def idle(self, server: ServerState) -> ServerState:
+        """The state after a round of which nothing can be used: the server keeps what it has."""
+        return replace(server, flops=0)
+
+    def predictor(self, client: Client, received: Payload | None) -> Predictor | None:
+        """The inference path, or None while there is none yet.
+
+        `received` is the newest download, or None right after the client's own local work. What it changes in the
+        client is forgotten after the test.
+        """
+        return client.model
+
+    def readouts(self, client: Client, received: Payload | None) -> Mapping[str, Predictor]:
+        """Further inference paths whose accuracy is kept as a trace, by name; tested right after the predictor."""
+        return {}
+
+    def features(self, client: Client) -> Predictor:
+        """Images to the vectors (B, d) that the predictor answers from; called right after it was made."""
+        return client.model.body
+
+    def pictures(self, client: Client, received: Payload) -> Mapping[str, Predictor]:
+        """Images to images of the same size that the method makes of them, by name; none by default."""
+        return {}
+
+
+__all__ = [
+    "Algorithm",
+    "AlgorithmParams",
+    "Client",
+    "Method",
+    "Moment",
+    "Payload",
+    "Predictor",
+    "Samples",
+    "ServerState",
+    "Setup",
+    "Tensors",
+    "Upload",
+]

@@ -1,0 +1,1 @@
+"""What runs a spec: the loop, its clients, devices, checkpoints and tests."""

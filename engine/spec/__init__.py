@@ -1,0 +1,1 @@
+"""What a spec may say, and what is wrong with one that cannot run."""
