@@ -16,10 +16,10 @@ from engine.kit.tensors import Tensors, live_tensors, load_tensors
 from engine.models import Shape, SplitModel, build
 from engine.runtime.device import Compute
 from engine.spec.frozen import Frozen
+from engine.spec.training import TrainingSpec
 
 if TYPE_CHECKING:
     from engine.kit.peer_to_peer import Peers
-    from engine.spec.training import TrainingSpec
 
 Payload = Mapping[str, Tensor]
 """Exactly what travels in one message. Float tensors are counted; integer tensors are side information."""
@@ -81,7 +81,7 @@ class Setup:
     classes: int
     shape: Shape
     feature_dim: int | None
-    training: "TrainingSpec"
+    training: TrainingSpec
     architectures: tuple[str, ...]  # of each client
     samples: tuple[int, ...]  # n_k of each client
     topology: str = "server"

@@ -2,15 +2,29 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.kit.contract import Client, Payload, Upload
 from engine.kit.tensors import Tensors
 from engine.kit.training import Diverged
 from engine.records import Dropped
 
-if TYPE_CHECKING:
-    from engine.runtime.evaluation import Tested
+
+@dataclass(frozen=True)
+class Tested:
+    """One client's result on its own test and validation samples."""
+
+    correct: int
+    samples: int
+    flops: int  # of tuning a copy for the test
+    readouts: Mapping[str, float]  # accuracy of further inference paths
+    failure: str = ""  # why nothing was answered: what is tuned for the test diverged
+    validation_correct: int = 0
+    validation_samples: int = 0  # none: it does not count in the round's validation accuracy
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.samples
 
 
 @dataclass(frozen=True)
@@ -26,7 +40,7 @@ class ClientResult:
     seconds: float
     traces: dict[str, Any]
     state: Tensors = field(default_factory=dict)
-    tested: "Tested | None" = None
+    tested: Tested | None = None
     usable: bool = True
     """Whether anything of the upload counts."""
     diverged: Diverged | None = None

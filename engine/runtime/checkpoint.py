@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from engine.kit.contract import ServerState
 from engine.records import RoundRecord
-from engine.runtime.client_states import CheckpointDamaged, StateFile, contiguous
+from engine.runtime.client_states import CheckpointDamaged, Snapshot, StateFile, contiguous
 from engine.runtime.run import Run
 
 __all__ = ["CheckpointDamaged", "Checkpoints", "Files", "LocalFiles", "Saved", "Snapshot", "rounds_with_checkpoints"]
@@ -42,17 +42,6 @@ class Saved:
     manifest: str
     sha256: str
     round: int
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A verified checkpoint: the run goes on after `round`."""
-
-    round: int
-    fingerprint: str
-    server: ServerState
-    clients: Mapping[int, StateFile] = field(default_factory=dict)
-    environment: Mapping[str, Any] = field(default_factory=dict)  # where it was written
 
 
 class Files(Protocol):

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from safetensors.torch import load, save_file
 from torch import Tensor
 
+from engine.kit.contract import ServerState
 from engine.kit.tensors import Tensors
 
 DEFAULT_BUDGET = 1 << 30
@@ -36,6 +38,17 @@ class StateFile:
         if self.sha256 is not None and hashlib.sha256(content).hexdigest() != self.sha256:
             raise CheckpointDamaged(f"{self.path.name} changed since it was written")
         return load(content)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A verified checkpoint: the run goes on after `round`."""
+
+    round: int
+    fingerprint: str
+    server: ServerState
+    clients: Mapping[int, StateFile] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)  # where it was written
 
 
 class ClientStates:

@@ -1,31 +1,14 @@
 """Who is tested and when, and how single tests become the accuracy of a round."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from engine.kit.contract import Algorithm, AlgorithmParams, Client, Moment, Payload, Predictor, Samples
 from engine.kit.flops import Meter
 from engine.kit.training import Diverged, Interrupted
+from engine.kit.work import Tested
 from engine.spec.evaluation import EvaluationSpec
-
-
-@dataclass(frozen=True)
-class Tested:
-    """One client's result on its own test and validation samples."""
-
-    correct: int
-    samples: int
-    flops: int  # of tuning a copy for the test
-    readouts: Mapping[str, float]  # accuracy of further inference paths
-    failure: str = ""  # why nothing was answered: what is tuned for the test diverged
-    validation_correct: int = 0
-    validation_samples: int = 0  # none: it does not count in the round's validation accuracy
-
-    @property
-    def accuracy(self) -> float:
-        return self.correct / self.samples
 
 
 def is_due(evaluation: EvaluationSpec, round: int, rounds: int) -> bool:

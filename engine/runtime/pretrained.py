@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -11,9 +10,7 @@ from safetensors.torch import load
 from engine.kit.contract import Setup
 from engine.kit.tensors import Tensors
 from engine.models import build
-
-if TYPE_CHECKING:
-    from engine.spec.models import PretrainedSpec
+from engine.spec.models import PretrainedSpec
 
 Weights = Callable[[str], bytes]
 """The content of a weights file by its sha256; KeyError: there is none."""
@@ -45,7 +42,7 @@ def read_networks(content: bytes) -> Iterator[tuple[str, Tensors]]:
         yield architecture, network
 
 
-def starting_points(pretrained: "PretrainedSpec", setup: Setup, weights: Weights | None) -> Mapping[str, Tensors]:
+def starting_points(pretrained: PretrainedSpec, setup: Setup, weights: Weights | None) -> Mapping[str, Tensors]:
     """What every architecture of the setup starts from, or the reason why it cannot."""
     if weights is None:
         raise PretrainedError("weights cannot be looked up here: give the files, or submit the spec to a service")

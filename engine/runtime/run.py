@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +18,13 @@ from engine.kit.contract import Algorithm, AlgorithmParams, Client, Moment, Payl
 from engine.kit.flops import forward_flops
 from engine.kit.tensors import Tensors, all_finite, copy_tensors, count_scalars, live_tensors, load_tensors
 from engine.kit.training import Diverged, Interrupted, TooManyDiverged
-from engine.kit.work import ClientResult, Task
+from engine.kit.work import ClientResult, Task, Tested
 from engine.methods import REGISTRY
 from engine.models import FAMILIES, assign, seed_dropout
 from engine.records import Dropped, RoundRecord
-from engine.runtime.client_states import DEFAULT_BUDGET, ClientStates
+from engine.runtime.client_states import DEFAULT_BUDGET, ClientStates, Snapshot
 from engine.runtime.device import Compute, Precision, Stacking
 from engine.runtime.evaluation import (
-    Tested,
     cohort_moment,
     everyone_is_tested,
     is_due,
@@ -38,9 +37,6 @@ from engine.runtime.pretrained import Weights, starting_points
 from engine.runtime.screening import screened
 from engine.runtime.stacked import Stacked
 from engine.spec.experiment import ExperimentSpec
-
-if TYPE_CHECKING:
-    from engine.runtime.checkpoint import Snapshot
 
 BYTES_PER_SCALAR = 4
 T = TypeVar("T")
@@ -93,7 +89,7 @@ class Run:
         stacked: Stacking = "auto",
         should_stop: Callable[[], bool] | None = None,
         state_budget_bytes: int = DEFAULT_BUDGET,
-        resume_from: "Snapshot | None" = None,
+        resume_from: Snapshot | None = None,
         weights: Weights | None = None,
     ) -> None:
         """`state_budget_bytes` is the memory for idle clients' tensors; `resume_from` continues after its round.
@@ -200,7 +196,7 @@ class Run:
             answers.append(ask(client, self.algorithm.download(self.server, client)))
         return answers
 
-    def _restore(self, snapshot: "Snapshot") -> None:
+    def _restore(self, snapshot: Snapshot) -> None:
         self.last_round = snapshot.round
         groups = {name: self.compute.place(tensors) for name, tensors in snapshot.server.groups.items()}
         self.server = replace(snapshot.server, groups=groups)
