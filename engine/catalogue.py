@@ -21,7 +21,7 @@ from engine.models import check as check_architecture
 from engine.models.sizes import CLASSES, SHAPE, sizes
 from engine.runtime.horizon import Untellable, at_horizon
 from engine.runtime.pretrained import PretrainedError, Weights, starting_points
-from engine.runtime.run import describe, set_up
+from engine.runtime.setup import describe, set_up
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.frozen import Frozen
 from engine.spec.presets import PRESETS

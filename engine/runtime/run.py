@@ -10,17 +10,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from engine.data.datasets import Dataset, imported_partition, load
-from engine.data.partition import Partition, make_partition
 from engine.data.samples import Samples
 from engine.kit import rng
-from engine.kit.contract import Algorithm, AlgorithmParams, Client, Moment, Payload, ServerState, Setup, Upload
+from engine.kit.contract import Algorithm, AlgorithmParams, Client, Moment, Payload, ServerState, Upload
 from engine.kit.flops import forward_flops
 from engine.kit.tensors import Tensors, all_finite, copy_tensors, count_scalars, live_tensors, load_tensors
 from engine.kit.training import Diverged, Interrupted, TooManyDiverged
 from engine.kit.work import ClientResult, Task, Tested
 from engine.methods import REGISTRY
-from engine.models import FAMILIES, assign, seed_dropout
+from engine.models import seed_dropout
 from engine.records import Dropped, RoundRecord
 from engine.runtime.client_states import DEFAULT_BUDGET, ClientStates, Snapshot
 from engine.runtime.device import Compute, Precision, Stacking
@@ -35,6 +33,7 @@ from engine.runtime.evaluation import (
 from engine.runtime.executor import Bench, Crew, Desk, prepare_process
 from engine.runtime.pretrained import Weights, starting_points
 from engine.runtime.screening import screened
+from engine.runtime.setup import set_up
 from engine.runtime.stacked import Stacked
 from engine.spec.experiment import ExperimentSpec
 
@@ -42,36 +41,6 @@ BYTES_PER_SCALAR = 4
 T = TypeVar("T")
 
 __all__ = ["Diverged", "Interrupted", "Run", "run"]
-
-
-def set_up(spec: ExperimentSpec, data_root: Path | None) -> tuple[Dataset, Partition, Setup]:
-    """Everything that is known before the first network is built."""
-    dataset = load(spec.dataset, data_root)
-    imported = imported_partition(spec.dataset, data_root) if spec.dataset.name == "imported" else None
-    partition = make_partition(dataset, spec.partition, spec.clients, spec.partition_seed, imported)
-    return (
-        dataset,
-        partition,
-        describe(spec, dataset.shape, partition.classes, [len(s.train) for s in partition.shares]),
-    )
-
-
-def describe(spec: ExperimentSpec, shape: tuple[int, int, int], classes: int, samples: Sequence[int]) -> Setup:
-    """What a method may know: the spec, and of the data only their shape, classes and amounts."""
-    family = FAMILIES[spec.models.family]
-    return Setup(
-        seed=spec.seed,
-        clients=spec.clients,
-        rounds=spec.rounds,
-        classes=classes,
-        shape=shape,
-        feature_dim=spec.models.feature_dim or family.feature_dim,
-        training=spec.training,
-        architectures=tuple(assign(family, spec.clients, spec.models.assign, spec.seed)),
-        samples=tuple(samples),
-        topology=spec.topology,
-        cohort=spec.cohort_size,
-    )
 
 
 class Run:

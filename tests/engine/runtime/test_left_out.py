@@ -432,8 +432,8 @@ def test_neighbours_of_a_peer_that_sits_out_average_as_if_it_were_not_there(smal
 def one_deep(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ExperimentSpec]:
     """Two small networks and a ResNet-152 with a hundred samples, which sees ten batches of them in a round."""
     families = {**FAMILIES, "one-deep": Family("one-deep", "", ("fedavgcnn", "fedavgcnn", "resnet152"), 512)}
-    monkeypatch.setattr("engine.spec.FAMILIES", families)
-    monkeypatch.setattr("engine.runtime.run.FAMILIES", families)
+    monkeypatch.setattr("engine.spec.models.FAMILIES", families)
+    monkeypatch.setattr("engine.runtime.setup.FAMILIES", families)
 
     def make(algorithm: dict[str, Any], **training: Any) -> ExperimentSpec:
         spec = {
