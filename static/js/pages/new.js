@@ -447,7 +447,7 @@ const COPIES = {
     yaml: (spec) => specYaml(spec),
     json: (spec) => JSON.stringify(spec, null, 2),
     curl: (spec) => `curl -X POST ${location.origin}/api/experiments -H 'content-type: application/json' -d ${quoted(JSON.stringify(spec))}`,
-    python: (spec) => `from app.config import Settings\nfrom engine.runtime.run import Run\nfrom engine.spec import ExperimentSpec\n\nspec = ExperimentSpec.from_yaml(${multiline(specYaml(spec))})\nfor record in Run(spec, data_root=Settings().data_root).rounds():\n    print(record.round, record.accuracy, record.bytes_up)\n`,
+    python: (spec) => `from app.config import Settings\nfrom engine.runtime.run import Run\nfrom engine.spec.experiment import ExperimentSpec\n\nspec = ExperimentSpec.from_yaml(${multiline(specYaml(spec))})\nfor record in Run(spec, data_root=Settings().data_root).rounds():\n    print(record.round, record.accuracy, record.bytes_up)\n`,
   },
   sweep: {
     yaml: () => area.value,
