@@ -289,7 +289,8 @@ def _show_check(checked: dict[str, Any]) -> None:
     cost = checked["cost"]
     traffic = "" if cost["bytes"] is None else f"; {cost['bytes'] / 1e6:,.1f} MB up and down"
     traffic += f" without {cost['unknown_bytes']} never measured" if traffic and cost["unknown_bytes"] else ""
-    out.print(f"{', '.join(parts)}; {cost['text']}{traffic}", highlight=False, soft_wrap=True)
+    work = "" if cost["flops"] is None else f"; {cost['flops'] / 1e12:,.3g} TFLOP of training"
+    out.print(f"{', '.join(parts)}; {cost['text']}{traffic}{work}", highlight=False, soft_wrap=True)
     for item in checked["not_applicable"]:
         out.print(f"not applicable: {escape(item['cell'])}: {escape(item['reason'])}", highlight=False, soft_wrap=True)
     for item in checked["refused"]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from app.errors import Refusal
 from app.rehearsals import Rehearsals
-from app.store.pace import Pace, Timing, Traffic
+from app.store.pace import Amount, Pace, Timing
 from app.store.plan import Window
 from engine.spec.experiment import ExperimentSpec
 
@@ -23,9 +23,11 @@ class CostView(BaseModel):
 
     seconds: float | None = Field(description="Of work, with the workers there are now; null: nothing is known")
     days: int | None = Field(description="On so many days its window must open; null: no window, or nothing is known")
-    bytes: float | None
+    bytes: float | None = Field(description="Up and down; null: nothing is known")
+    flops: float | None = Field(description="Of the clients' training; null: nothing is known")
     unknown_seconds: int = Field(description="Experiments without a measurement of their time")
     unknown_bytes: int = Field(description="Experiments without a measurement of their traffic")
+    unknown_flops: int = Field(description="Experiments without a measurement of their FLOPs")
     scaled: int = Field(description="Experiments whose time was scaled from another setting of the same method")
     rehearsed: int = Field(description="Experiments whose time is a rough one, from FLOPs found by a rehearsal")
     slots: int = Field(description="Experiments that run at once; without a worker the time is that of one")
@@ -37,7 +39,8 @@ class Price:
     """What a rehearsal found."""
 
     timing: Timing
-    traffic: Traffic
+    traffic: Amount
+    flops: Amount
 
 
 def unknown_kinds(specs: Sequence[ExperimentSpec], known: Pace) -> dict[str, ExperimentSpec]:
@@ -68,7 +71,8 @@ async def rehearsed_prices(
         one, opening = answer.estimate.round, answer.estimate.opening
         found[kind] = Price(
             known.rated(spec.canonical(), one.client_flops, opening.client_flops),
-            Traffic(one.bytes_up + one.bytes_down, opening.bytes_up + opening.bytes_down),
+            Amount(one.bytes_up + one.bytes_down, opening.bytes_up + opening.bytes_down),
+            Amount(one.client_flops, opening.client_flops),
         )
     return found
 
@@ -86,11 +90,11 @@ def cost_of(
     window: Window | None,
 ) -> CostView:
     """The sum over all experiments, shared by the slots and spread over the days of the window."""
-    times, payloads, scaled, rehearsed = list[float](), list[float](), 0, 0
+    times, payloads, flops, scaled, rehearsed = list[float](), list[float](), list[float](), 0, 0
     for spec in specs:
         plain = spec.canonical()
         price = prices.get(_kind(spec)) if prices else None
-        timing, traffic = known.known(plain), known.traffic(plain)
+        timing, traffic, work = known.known(plain), known.traffic(plain), known.flops(plain)
         if timing is not None:
             scaled += timing.basis == "scaled"
         elif price is not None:
@@ -98,10 +102,12 @@ def cost_of(
             rehearsed += 1
         if timing is not None:
             times.append(timing.whole(spec.rounds))
-        if traffic is None and price is not None:
-            traffic = price.traffic
+        if price is not None:
+            traffic, work = traffic or price.traffic, work or price.flops
         if traffic is not None:
-            payloads.append(traffic.opening + traffic.a_round * spec.rounds)
+            payloads.append(traffic.whole(spec.rounds))
+        if work is not None:
+            flops.append(work.whole(spec.rounds))
     seconds = max(sum(times) / max(1, slots), max(times)) if times else None
     days = None if seconds is None or window is None else max(1, math.ceil(seconds / (60 * window.length)))
     unknown = len(specs) - len(times)
@@ -109,8 +115,10 @@ def cost_of(
         seconds=seconds,
         days=days,
         bytes=sum(payloads) if payloads else None,
+        flops=sum(flops) if flops else None,
         unknown_seconds=unknown,
         unknown_bytes=len(specs) - len(payloads),
+        unknown_flops=len(specs) - len(flops),
         scaled=scaled,
         rehearsed=rehearsed,
         slots=slots,

@@ -74,11 +74,14 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Bytes up and down, of a round and of the opening."""
+class Amount:
+    """Of a round and of the opening: bytes up and down, or FLOPs of the clients."""
 
     a_round: float
     opening: float
+
+    def whole(self, rounds: int) -> float:
+        return self.opening + rounds * self.a_round
 
 
 @dataclass(frozen=True)
@@ -150,14 +153,24 @@ class Pace:
         own = self._own.get(row.id)
         return self.known(sound_spec(row.spec)) if own is None else self._timing([own], "measured")
 
-    def traffic(self, spec: Spec) -> Traffic | None:
-        """As measured in the same setting."""
+    def traffic(self, spec: Spec) -> Amount | None:
+        """Bytes, as measured in the same setting."""
         found = self._traffic.get(_key(spec, TRAFFIC))
         if not found:
             return None
-        return Traffic(
+        return Amount(
             median_low((item.bytes - item.opening_bytes) / item.rounds for item in found),
             median_low(item.opening_bytes for item in found),
+        )
+
+    def flops(self, spec: Spec) -> Amount | None:
+        """FLOPs of the clients, as measured with equal specs."""
+        found = self._equal.get(_key(spec, EQUAL))
+        if not found:
+            return None
+        return Amount(
+            median_low((item.flops - item.opening_flops) / item.rounds for item in found),
+            median_low(item.opening_flops for item in found),
         )
 
     def _add(self, item: Measured) -> None:

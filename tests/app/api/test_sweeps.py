@@ -109,8 +109,9 @@ def test_a_dry_run_rehearses_what_was_never_measured_when_it_is_asked_to(client:
     cost = client.post("/api/sweeps/check", json=body, params={"rehearse": True}).json()["cost"]
     spec = {**body["base"], "training": {**BASE["training"], "batch_size": 4}, "seed": 1}
     alone = client.post("/api/estimate", json=spec).json()["estimate"]
-    assert (cost["rehearsed"], cost["unknown_seconds"], cost["unknown_bytes"]) == (6, 0, 0)
+    assert (cost["rehearsed"], cost["unknown_seconds"], cost["unknown_bytes"], cost["unknown_flops"]) == (6, 0, 0, 0)
     assert cost["bytes"] == 6 * SPEC["rounds"] * (alone["round"]["bytes_up"] + alone["round"]["bytes_down"])
+    assert cost["flops"] == 6 * SPEC["rounds"] * alone["round"]["client_flops"]
     assert cost["seconds"] > 0
     assert cost["text"].startswith("roughly ")
 

@@ -6,7 +6,7 @@ import pytest
 
 from app.store import overview, pace, rounds
 from app.store.database import Database
-from app.store.pace import GUESSED_RATE, GUESSED_STARTUP, HANDOVER, LATEST, Measured, Pace, Traffic
+from app.store.pace import GUESSED_RATE, GUESSED_STARTUP, HANDOVER, LATEST, Amount, Measured, Pace
 from app.store.tables import Experiment
 from engine.spec.experiment import ExperimentSpec
 from tests.services import claim, record, spec_with, submit
@@ -85,7 +85,13 @@ def test_the_start_is_that_of_the_data_set_else_of_any() -> None:
 
 
 def test_the_bytes_of_the_opening_are_not_spread_over_the_rounds() -> None:
-    assert Pace([measured(1)]).traffic(spec()) == Traffic(a_round=10, opening=5)
+    assert Pace([measured(1)]).traffic(spec()) == Amount(a_round=10, opening=5)
+
+
+def test_flops_are_those_of_equal_specs_alone() -> None:
+    known = Pace([measured(1)])
+    assert known.flops(spec()) == Amount(a_round=100, opening=50)
+    assert known.flops(spec(training={"epochs": 7})) is None
 
 
 def run(database: Database, seconds: list[float], **changes: Any) -> str:
