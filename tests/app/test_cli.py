@@ -11,7 +11,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from app.cli import app, moment
+from app.cli import app
+from app.cli.arguments import moment
 from app.client import FedArena
 from app.config import Settings
 from app.exits import BAD_INPUT, DIVERGED, FAILED, SERVER_FAILED

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import BAD_INPUT, FAILED
 from app.config import Settings
+from app.exits import BAD_INPUT, FAILED
 from app.storage import CHECKPOINTS
 from app.store import experiments, steering
 from app.store.database import Database

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.cli_data import data
+from app.cli.data import data
 from app.exits import BAD_INPUT, FAILED
 from engine.data import readers
 from tests.engine.data import layouts

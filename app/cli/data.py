@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from app.cli.output import complain, err, out, say
 from app.config import Settings
 from app.exits import BAD_INPUT, FAILED
 
@@ -33,19 +33,18 @@ def list_sets() -> None:
         place = f"{row.location}{clients}" if row.available else f"{row.lacks}; {missing}" if row.lacks else missing
         images = f"{row.found:,} of {row.images:,}" if row.incomplete else f"{row.images:,}"
         table.add_row(spec, images, f"{row.classes}", f"{channels}×{height}×{width}", place)
-    console = Console()
-    console.print(f"data folder: {root}", soft_wrap=True, highlight=False, markup=False)
-    console.print(table)
+    say(f"data folder: {root}")
+    out.print(table)
 
 
 @data.command("get")
 def get(name: Name) -> None:
-    """Fetch a data set from its publisher; an interrupted download goes on where it stopped."""
+    """Fetch a data set from its publisher; an interrupted download resumes where it stopped."""
     from engine.data import library
 
     with _told(), _progress() as report:
         place = library.get(name, Settings().data_root, report)
-    typer.echo(f"{name} is in {place}")
+    say(f"{name} is in {place}")
 
 
 @data.command("import")
@@ -63,8 +62,8 @@ def import_folder(
             name, source.expanduser(), Settings().data_root, report, link=link, replace=replace
         )
     clients = f" at {made.clients} clients" if made.clients else ""
-    typer.echo(f"{made.images:,} images of {made.classes} classes{clients} are in {made.location}")
-    typer.echo(f"use it with  dataset: {made.dataset}" + ("  and  partition: {name: imported}" if made.clients else ""))
+    say(f"{made.images:,} images of {made.classes} classes{clients} are in {made.location}")
+    say(f"use it with  dataset: {made.dataset}" + ("  and  partition: {name: imported}" if made.clients else ""))
 
 
 @data.command("verify")
@@ -75,7 +74,7 @@ def verify(name: Name) -> None:
     with _told(), _progress() as report:
         checks = library.verify(name, Settings().data_root, report)
     for check in checks:
-        typer.echo(f"{'ok  ' if check.passed else 'BAD '} {check.what}: {check.detail}")
+        say(f"{'ok  ' if check.passed else 'BAD '} {check.what}: {check.detail}")
     if not all(check.passed for check in checks):
         raise typer.Exit(FAILED)
 
@@ -89,14 +88,14 @@ def _told() -> Iterator[None]:
     try:
         yield
     except (DataError, FetchError, ValueError, OSError) as error:
-        typer.echo(f"fedarena data: {error}", err=True)
+        complain(f"fedarena data: {error}")
         raise typer.Exit(FAILED if isinstance(error, FetchError) else BAD_INPUT) from None
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Progress(*columns, console=err, transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
         def report(what: str, done: int, total: int | None) -> None:
