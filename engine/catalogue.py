@@ -1,5 +1,6 @@
 """The only door for the web: what can be chosen, whether a spec can run, what it costs and how its partition looks."""
 
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
@@ -13,8 +14,9 @@ from engine.data.datasets import DataError, Dataset
 from engine.data.partition import Partition, PartitionError
 from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.estimate import Estimate, RoundCost, Untold, rehearse
-from engine.headers import Header, header
-from engine.kit.contract import Setup
+from engine.kit.calibration import RECALIBRATED
+from engine.kit.contract import Setup, Trace
+from engine.kit.headers import Header, header
 from engine.methods import REGISTRY
 from engine.models import FAMILIES, assign, build
 from engine.models import check as check_architecture
@@ -54,14 +56,11 @@ def catalogue(data_root: Path | None) -> dict[str, Any]:
             {
                 "id": name,
                 "title": algorithm.method.title,
-                "paper": algorithm.method.paper,
-                "authors": algorithm.method.authors,
-                "venue": algorithm.method.venue,
-                "year": algorithm.method.year or None,
-                "link": algorithm.method.link,
+                **asdict(algorithm.method.source),
                 "shares": algorithm.method.shares,
                 "family": algorithm.method.family,
                 "heterogeneous": algorithm.method.heterogeneous,
+                "traces": [_trace(trace) for trace in (*algorithm.method.traces, RECALIBRATED)],
                 "topologies": sorted(algorithm.topologies),
                 "parameters": algorithm.Params.model_json_schema(),
                 "presets": {preset: dict(values) for preset, values in algorithm.Params.preset_values.items()},
@@ -85,6 +84,10 @@ def catalogue(data_root: Path | None) -> dict[str, Any]:
         "presets": PRESETS,
         "spec": ExperimentSpec.model_json_schema(),
     }
+
+
+def _trace(trace: Trace) -> dict[str, Any]:
+    return {"name": trace.name, "title": trace.title, "unit": trace.unit}
 
 
 Seen = dict[tuple[str, str, int, int], tuple[tuple[int, int, int], int, tuple[int, ...]]]

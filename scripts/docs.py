@@ -134,8 +134,9 @@ def settings() -> str:
 
 def methods() -> str:
     def source(method: Any) -> str:
-        text = f"{method.venue} {method.year}".strip() if method.year else "–"
-        return f"[{text}]({method.link})" if method.link else text
+        source = method.source
+        text = f"{source.venue} {source.year}".strip() if source.year else "–"
+        return f"[{text}]({source.link})" if source.link else text
 
     return table(
         ("id", "method", "published", "what is shared", "models"),

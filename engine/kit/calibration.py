@@ -11,9 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from engine.kit.contract import Client
+from engine.kit.contract import Client, Trace
 from engine.kit.flops import Price
 from engine.models import SplitModel
+
+RECALIBRATED = Trace("recalibrated", "Batches seen when batch norm was recalibrated", "batches")
+"""Left by any method that computes in eval mode with a network whose batch norm had seen few batches."""
 
 
 def bodies(client: Client, among: Iterable[nn.Module]) -> list[tuple[nn.Module, list[_BatchNorm]]]:
@@ -37,7 +40,7 @@ def recalibrate(client: Client, body: nn.Module, layers: Sequence[_BatchNorm], i
 
     Only batch norm is in train mode: dropout draws nothing. The pass is part of the client's FLOPs.
     """
-    client.trace("recalibrated", float(batches_seen(layers)))
+    client.trace(RECALIBRATED.name, float(batches_seen(layers)))
     before = [(layer, layer.momentum, layer.num_batches_tracked.clone()) for layer in layers]  # type: ignore[union-attr]
     answer: Callable[[Tensor], Tensor] = client.compute.inference(body)
     body.eval()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from engine.data.samples import Samples
 from engine.kit import rng
 from engine.kit.flops import Meter
+from engine.kit.headers import Source, parse
 from engine.kit.tensors import Tensors, live_tensors, load_tensors
 from engine.models import Shape, SplitModel, build
 from engine.runtime.device import Compute
@@ -49,18 +50,47 @@ class AlgorithmParams(Frozen):
 
 
 @dataclass(frozen=True)
+class Trace:
+    """A number, or a list of numbers, that a method leaves behind for each client of a round."""
+
+    name: str
+    title: str
+    """Of its chart."""
+    unit: str = ""
+    """What the numbers count, such as FLOPs; empty: nothing. An `accuracy` is a share of right answers."""
+    last_round_only: bool = False
+    """Only the last round leaves it. Nothing else may differ there: see engine.runtime.horizon."""
+
+
+Family = Literal["proposed", "distillation", "split", "mutual", "homogeneous", "standalone"]
+
+
+@dataclass(frozen=True)
 class Method:
     """What people should know about a method before they run it."""
 
     title: str
-    paper: str
-    authors: str
-    venue: str
-    year: int
-    link: str
+    source: Source
     shares: str
-    family: Literal["proposed", "distillation", "split", "mutual", "homogeneous", "standalone"]
-    heterogeneous: str = field(default="any models")
+    family: Family
+    heterogeneous: str = "any models"
+    traces: tuple[Trace, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        doc: str | None,
+        *,
+        shares: str,
+        family: Family,
+        heterogeneous: str = "any models",
+        traces: tuple[Trace, ...] = (),
+    ) -> "Method":
+        """Title, paper, authors, venue, year and link stand once, in the header of the method's file: its `__doc__`."""
+        header = parse(doc or "")
+        if not header.title:
+            raise ValueError("the file of a method must open with a docstring that begins with `Title: what it does.`")
+        return cls(header.title, header.source, shares, family, heterogeneous, traces)
 
 
 class Moment(Enum):
@@ -189,7 +219,7 @@ class Client:
         return rng.generator(self.setup.seed, purpose, self.id)
 
     def trace(self, name: str, value: float | list[float]) -> None:
-        """Keep a number (or a few) of this client and round for the charts."""
+        """Keep a number (or a few) of this client and round for the charts; Method.traces declares the name."""
         self.traces[name] = value
 
 
@@ -203,8 +233,6 @@ class Algorithm(ABC, Generic[P]):
     method: ClassVar[Method]
     tested: ClassVar[Moment] = Moment.AFTER_LOCAL_WORK
     topologies: ClassVar[frozenset[str]] = frozenset({"server"})
-    last_traces: ClassVar[frozenset[str]] = frozenset()
-    """Traces that only the last round leaves. Nothing else may differ there: see engine.runtime.horizon."""
 
     def __init__(self, params: P, setup: Setup) -> None:
         self.params = params
@@ -286,7 +314,7 @@ class Algorithm(ABC, Generic[P]):
         return client.model
 
     def readouts(self, client: Client, received: Payload | None) -> Mapping[str, Predictor]:
-        """Further inference paths whose accuracy is kept as a trace, by name; tested right after the predictor."""
+        """Further inference paths, tested right after the predictor. The accuracy of x is the trace `accuracy_x`."""
         return {}
 
     def features(self, client: Client) -> Predictor:
@@ -310,5 +338,6 @@ __all__ = [
     "ServerState",
     "Setup",
     "Tensors",
+    "Trace",
     "Upload",
 ]

@@ -43,7 +43,17 @@ from pydantic import Field
 from torch import Tensor, nn, no_grad
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, normalize, one_hot
 
-from engine.kit.contract import AlgorithmParams, Client, Method, Payload, Predictor, Samples, ServerState, Setup
+from engine.kit.contract import (
+    AlgorithmParams,
+    Client,
+    Method,
+    Payload,
+    Predictor,
+    Samples,
+    ServerState,
+    Setup,
+    Trace,
+)
 from engine.kit.peer_to_peer import Arrival, Gossip, Peers, TokenWalk, connected_graph
 from engine.kit.prototypes import ClassMeans
 from engine.kit.sharing import AveragesPerArchitecture
@@ -177,16 +187,16 @@ def _kind(architecture: str, shape: tuple[int, int, int], classes: int, feature_
 
 class CompFL(AveragesPerArchitecture[CompFLParams]):
     Params = CompFLParams
-    method = Method(
-        title="CompFL",
-        paper="Cooperative Multiple Model Training for Personalized Federated Learning over Heterogeneous Devices",
-        authors="Xu, Wan, Li, Chen, Shao, Chen, Huang",
-        venue="FedKDD",
-        year=2024,
-        link="",
+    method = Method.of(
+        __doc__,
         shares="the body of one expert, averaged per architecture",
         family="proposed",
         heterogeneous="a few architectures of different size, each with one linear layer as head",
+        traces=(
+            Trace("expert", "Expert trained"),
+            Trace("teacher_weights", "Weights of the teachers sⱼ"),
+            Trace("visits", "Visits of each token", "visits"),
+        ),
     )
     topologies = frozenset({"server", "token-walk", "gossip"})
 

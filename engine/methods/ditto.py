@@ -43,16 +43,7 @@ class DittoParams(AlgorithmParams):
 
 class Ditto(AveragesModels[DittoParams]):
     Params = DittoParams
-    method = Method(
-        title="Ditto",
-        paper="Ditto: Fair and Robust Federated Learning Through Personalization",
-        authors="Li, Hu, Beirami, Smith",
-        venue="ICML",
-        year=2021,
-        link="https://arxiv.org/abs/2012.04221",
-        shares="the global model, averaged per architecture",
-        family="homogeneous",
-    )
+    method = Method.of(__doc__, shares="the global model, averaged per architecture", family="homogeneous")
 
     def init_client(self, client: Client) -> None:
         client.parts[PERSONAL] = copy.deepcopy(client.model)

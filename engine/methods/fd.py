@@ -38,17 +38,7 @@ class FDParams(AlgorithmParams):
 
 class FD(SharesClassTable[FDParams]):
     Params = FDParams
-    method = Method(
-        title="FD",
-        paper="Communication-Efficient On-Device Machine Learning: Federated Distillation and Augmentation under "
-        "Non-IID Private Data",
-        authors="Jeong, Oh, Kim, Park, Bennis, Kim",
-        venue="NeurIPS workshop MLPCD",
-        year=2018,
-        link="https://arxiv.org/abs/1811.11479",
-        shares="the mean logits of each class",
-        family="distillation",
-    )
+    method = Method.of(__doc__, shares="the mean logits of each class", family="distillation")
 
     def width(self, client: Client) -> int:
         return self.setup.classes

@@ -26,7 +26,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from engine.kit.contract import Client, Method, Moment, Payload, Predictor, Samples
+from engine.kit.contract import Client, Method, Moment, Payload, Predictor, Samples, Trace
 from engine.kit.distillation import divergence, learn_share
 from engine.kit.sharing import SharesSmallModel, SmallModelParams
 from engine.kit.training import fit, sweep
@@ -60,15 +60,15 @@ class Ensemble(nn.Module):
 
 class FedAPEN(SharesSmallModel[FedAPENParams]):
     Params = FedAPENParams
-    method = Method(
-        title="FedAPEN",
-        paper="FedAPEN: Personalized Cross-silo Federated Learning with Adaptability to Statistical Heterogeneity",
-        authors="Qin, Deng, Zhao, Yan",
-        venue="KDD",
-        year=2023,
-        link="https://dl.acm.org/doi/10.1145/3580305.3599344",
+    method = Method.of(
+        __doc__,
         shares="a small model with its head, averaged over all clients",
         family="mutual",
+        traces=(
+            Trace("ensemble_weight", "Ensemble weight aₖ"),
+            Trace("accuracy_private", "Accuracy of the private model alone", "accuracy"),
+            Trace("accuracy_shared", "Accuracy of the shared model alone", "accuracy"),
+        ),
     )
     tested = Moment.AFTER_AGGREGATION
 

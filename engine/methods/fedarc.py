@@ -77,13 +77,8 @@ class Residuals(nn.Module):
 
 class FedARC(AveragesModule[FedARCParams]):
     Params = FedARCParams
-    method = Method(
-        title="FedARC",
-        paper="FedARC: Adaptive Residual Compensation for Data and Model Heterogeneous Federated Learning",
-        authors="",
-        venue="under review",
-        year=2025,
-        link="",
+    method = Method.of(
+        __doc__,
         shares="a small extractor, averaged over all clients; the anchor once",
         family="proposed",
         heterogeneous="any models with one common feature width",

@@ -25,16 +25,7 @@ class FedAvgParams(AlgorithmParams):
 
 class FedAvg(AveragesModels[FedAvgParams]):
     Params = FedAvgParams
-    method = Method(
-        title="FedAvg",
-        paper="Communication-Efficient Learning of Deep Networks from Decentralized Data",
-        authors="McMahan, Moore, Ramage, Hampson, Agüera y Arcas",
-        venue="AISTATS",
-        year=2017,
-        link="https://arxiv.org/abs/1602.05629",
-        shares="the whole model, averaged per architecture",
-        family="homogeneous",
-    )
+    method = Method.of(__doc__, shares="the whole model, averaged per architecture", family="homogeneous")
     tested = Moment.BEFORE_LOCAL_WORK
 
     def local_update(self, client: Client, received: Payload) -> Payload:

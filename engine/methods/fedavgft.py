@@ -26,13 +26,8 @@ class FedAvgFTParams(FineTuningParams):
 
 class FedAvgFT(TunesForTest[FedAvgFTParams], AveragesModels[FedAvgFTParams]):
     Params = FedAvgFTParams
-    method = Method(
-        title="FedAvg-FT",
-        paper="FedAvg with Fine Tuning: Local Updates Lead to Representation Learning",
-        authors="Collins, Hassani, Mokhtari, Shakkottai",
-        venue="NeurIPS",
-        year=2022,
-        link="https://arxiv.org/abs/2205.13692",
+    method = Method.of(
+        __doc__,
         shares="the whole model, averaged per architecture; a tuned copy of it stays at home",
         family="homogeneous",
     )

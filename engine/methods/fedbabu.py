@@ -29,16 +29,7 @@ class FedBABUParams(FineTuningParams):
 
 class FedBABU(TunesForTest[FedBABUParams], AveragesBodies[FedBABUParams]):
     Params = FedBABUParams
-    method = Method(
-        title="FedBABU",
-        paper="FedBABU: Towards Enhanced Representation for Federated Image Classification",
-        authors="Oh, Kim, Yun",
-        venue="ICLR",
-        year=2022,
-        link="https://arxiv.org/abs/2106.06042",
-        shares="the body, averaged per architecture",
-        family="split",
-    )
+    method = Method.of(__doc__, shares="the body, averaged per architecture", family="split")
 
     def private(self, client: Client) -> Mapping[str, nn.Module]:
         return {}  # the head is φ_0 for ever

@@ -44,13 +44,8 @@ class FedDBEParams(AlgorithmParams):
 
 class FedDBE(AveragesModels[FedDBEParams]):
     Params = FedDBEParams
-    method = Method(
-        title="FedDBE",
-        paper="Eliminating Domain Bias for Federated Learning in Representation Space",
-        authors="Zhang, Hua, Cao, Wang, Song, Xue, Ma, Guan",
-        venue="NeurIPS",
-        year=2023,
-        link="https://arxiv.org/abs/2311.14975",
+    method = Method.of(
+        __doc__,
         shares="the whole model, averaged per architecture; the mean feature once",
         family="homogeneous",
     )

@@ -87,13 +87,8 @@ class FeatureGenerator(nn.Module):
 
 class FedGen(SharesHead[FedGenParams]):
     Params = FedGenParams
-    method = Method(
-        title="FedGen",
-        paper="Data-Free Knowledge Distillation for Heterogeneous Federated Learning",
-        authors="Zhu, Hong, Zhou",
-        venue="ICML",
-        year=2021,
-        link="https://arxiv.org/abs/2105.10056",
+    method = Method.of(
+        __doc__,
         shares="the last linear layer, averaged per head shape, and down also a generator of features",
         family="distillation",
         heterogeneous="any models with one linear layer as head",

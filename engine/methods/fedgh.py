@@ -44,13 +44,8 @@ class FedGHParams(AlgorithmParams):
 
 class FedGH(SharesHead[FedGHParams]):
     Params = FedGHParams
-    method = Method(
-        title="FedGH",
-        paper="FedGH: Heterogeneous Federated Learning with Generalized Global Header",
-        authors="Yi, Wang, Liu, Shi, Yu",
-        venue="ACM Multimedia",
-        year=2023,
-        link="https://arxiv.org/abs/2303.13137",
+    method = Method.of(
+        __doc__,
         shares="the mean feature of each class up, a head trained on them down",
         family="split",
         heterogeneous="any models with one linear layer as head",

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from engine.kit.compression import Slices, compress, decompress, svd_flops
-from engine.kit.contract import Client, Method, Payload, ServerState, Upload
+from engine.kit.contract import Client, Method, Payload, ServerState, Trace, Upload
 from engine.kit.distillation import divergence
 from engine.kit.sharing import SharesSmallModel, SmallModelParams
 from engine.kit.tensors import copy_tensors, live_tensors, load_tensors, minus, plus, weighted_mean
@@ -86,15 +86,11 @@ class Memory(nn.Module):
 
 class FedKD(SharesSmallModel[FedKDParams]):
     Params = FedKDParams
-    method = Method(
-        title="FedKD",
-        paper="Communication-efficient federated learning via knowledge distillation",
-        authors="Wu, Wu, Lyu, Huang, Xie",
-        venue="Nature Communications",
-        year=2022,
-        link="https://www.nature.com/articles/s41467-022-29763-x",
+    method = Method.of(
+        __doc__,
         shares="the update of a small model with its head, compressed by SVD",
         family="mutual",
+        traces=(Trace("svd_flops", "FLOPs of the SVD", "FLOPs"),),
     )
 
     def init_client(self, client: Client) -> None:

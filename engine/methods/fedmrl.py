@@ -45,16 +45,7 @@ class FedMRLParams(SmallModelParams):
 
 class FedMRL(SharesSmallModel[FedMRLParams]):
     Params = FedMRLParams
-    method = Method(
-        title="FedMRL",
-        paper="Federated Model Heterogeneous Matryoshka Representation Learning",
-        authors="Yi, Yu, Ren, Wang, Liu, Li",
-        venue="NeurIPS",
-        year=2024,
-        link="https://arxiv.org/abs/2406.00488",
-        shares="a small model with its head, averaged over all clients",
-        family="mutual",
-    )
+    method = Method.of(__doc__, shares="a small model with its head, averaged over all clients", family="mutual")
 
     def why_not(self) -> str | None:
         narrowest, d_s = self._narrowest(), self.small_width()

@@ -1,6 +1,6 @@
 """FedPer: the body is shared, the head stays at home.
 
-Arivazhagan, Aggarwal, Singh, Choudhary: Federated Learning with Personalization Layers. 2019.
+Arivazhagan, Aggarwal, Singh, Choudhary: Federated Learning with Personalization Layers. arXiv 2019.
 https://arxiv.org/abs/1912.00818
 
     client   θ_k ← θ_a;  E epochs of  min CE(h_k(f(x; θ_k)), y)  on body and head together
@@ -21,16 +21,7 @@ class FedPerParams(AlgorithmParams):
 
 class FedPer(AveragesBodies[FedPerParams]):
     Params = FedPerParams
-    method = Method(
-        title="FedPer",
-        paper="Federated Learning with Personalization Layers",
-        authors="Arivazhagan, Aggarwal, Singh, Choudhary",
-        venue="arXiv",
-        year=2019,
-        link="https://arxiv.org/abs/1912.00818",
-        shares="the body, averaged per architecture",
-        family="split",
-    )
+    method = Method.of(__doc__, shares="the body, averaged per architecture", family="split")
 
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)

@@ -50,13 +50,8 @@ class FedProtoParams(PrototypeParams):
 
 class FedProto(SharesPrototypes[FedProtoParams]):
     Params = FedProtoParams
-    method = Method(
-        title="FedProto",
-        paper="FedProto: Federated Prototype Learning across Heterogeneous Clients",
-        authors="Tan, Long, Liu, Zhou, Lu, Jiang, Zhang",
-        venue="AAAI",
-        year=2022,
-        link="https://arxiv.org/abs/2105.00243",
+    method = Method.of(
+        __doc__,
         shares="the mean feature of each class",
         family="distillation",
         heterogeneous="any models with one common feature width",

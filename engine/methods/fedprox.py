@@ -33,16 +33,7 @@ class FedProxParams(AlgorithmParams):
 
 class FedProx(AveragesModels[FedProxParams]):
     Params = FedProxParams
-    method = Method(
-        title="FedProx",
-        paper="Federated Optimization in Heterogeneous Networks",
-        authors="Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith",
-        venue="MLSys",
-        year=2020,
-        link="https://arxiv.org/abs/1812.06127",
-        shares="the whole model, averaged per architecture",
-        family="homogeneous",
-    )
+    method = Method.of(__doc__, shares="the whole model, averaged per architecture", family="homogeneous")
     tested = Moment.BEFORE_LOCAL_WORK
 
     def local_update(self, client: Client, received: Payload) -> Payload:

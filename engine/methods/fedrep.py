@@ -37,16 +37,7 @@ class FedRepParams(AlgorithmParams):
 
 class FedRep(AveragesBodies[FedRepParams]):
     Params = FedRepParams
-    method = Method(
-        title="FedRep",
-        paper="Exploiting Shared Representations for Personalized Federated Learning",
-        authors="Collins, Hassani, Mokhtari, Shakkottai",
-        venue="ICML",
-        year=2021,
-        link="https://arxiv.org/abs/2102.07078",
-        shares="the body, averaged per architecture",
-        family="split",
-    )
+    method = Method.of(__doc__, shares="the body, averaged per architecture", family="split")
 
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)

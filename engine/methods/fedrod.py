@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from engine.kit.contract import AlgorithmParams, Client, Method, Payload, Predictor
+from engine.kit.contract import AlgorithmParams, Client, Method, Payload, Predictor, Trace
 from engine.kit.sharing import AveragesModels
 from engine.kit.training import fit
 
@@ -42,15 +42,11 @@ def log_counts(counts: Tensor) -> Tensor:
 
 class FedRoD(AveragesModels[FedRoDParams]):
     Params = FedRoDParams
-    method = Method(
-        title="FedRoD",
-        paper="On Bridging Generic and Personalized Federated Learning for Image Classification",
-        authors="Chen, Chao",
-        venue="ICLR",
-        year=2022,
-        link="https://arxiv.org/abs/2107.00778",
+    method = Method.of(
+        __doc__,
         shares="the generic model, averaged per architecture",
         family="homogeneous",
+        traces=(Trace("accuracy_generic", "Accuracy of the generic model alone", "accuracy"),),
     )
 
     def init_client(self, client: Client) -> None:

@@ -68,14 +68,8 @@ class TrainablePrototypes(nn.Module):
 
 class FedTGP(SharesPrototypes[FedTGPParams]):
     Params = FedTGPParams
-    method = Method(
-        title="FedTGP",
-        paper="FedTGP: Trainable Global Prototypes with Adaptive-Margin-Enhanced Contrastive Learning for Data and "
-        "Model Heterogeneity in Federated Learning",
-        authors="Zhang, Liu, Hua, Cao",
-        venue="AAAI",
-        year=2024,
-        link="https://arxiv.org/abs/2401.03230",
+    method = Method.of(
+        __doc__,
         shares="the mean feature of each class up, prototypes trained on them down",
         family="distillation",
         heterogeneous="any models with one common feature width",

@@ -1,6 +1,7 @@
 """FML: a private model and a shared small one teach each other; only the small one is averaged.
 
-Shen, Zhang, Jia, Zhang, Huang, Zhou, Kuang, Wu, Wu: Federated Mutual Learning. 2020. https://arxiv.org/abs/2006.16765
+Shen, Zhang, Jia, Zhang, Huang, Zhou, Kuang, Wu, Wu: Federated Mutual Learning. arXiv 2020.
+https://arxiv.org/abs/2006.16765
 
     client   G_k ← G;  every batch, from one forward of each model and with sg(p) a target that passes no gradient,
              min_F  α·CE(F(x), y) + (1-α)·KL(sg(p_G) ‖ p_F)
@@ -51,16 +52,7 @@ def mutual_loss(weight: float, own: Tensor, peer: Tensor, y: Tensor) -> Tensor:
 
 class FML(SharesSmallModel[FMLParams]):
     Params = FMLParams
-    method = Method(
-        title="FML",
-        paper="Federated Mutual Learning",
-        authors="Shen, Zhang, Jia, Zhang, Huang, Zhou, Kuang, Wu, Wu",
-        venue="arXiv",
-        year=2020,
-        link="https://arxiv.org/abs/2006.16765",
-        shares="a small model with its head, averaged over all clients",
-        family="mutual",
-    )
+    method = Method.of(__doc__, shares="a small model with its head, averaged over all clients", family="mutual")
 
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)

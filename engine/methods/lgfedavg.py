@@ -1,7 +1,7 @@
 """LG-FedAvg: the head is shared, the body stays at home.
 
 Liang, Liu, Ziyin, Allen, Auerbach, Brent, Salakhutdinov, Morency: Think Locally, Act Globally: Federated Learning with
-Local and Global Representations. 2020. https://arxiv.org/abs/2001.01523
+Local and Global Representations. arXiv 2020. https://arxiv.org/abs/2001.01523
 
     client   h_k ← φ^{t-1};  E epochs of  min CE(h_k(f_k(x)), y)  on body and head together
     server   φ^t = Σ w_k h_k  over the clients whose heads have one shape
@@ -25,13 +25,8 @@ class LGFedAvgParams(AlgorithmParams):
 
 class LGFedAvg(SharesHead[LGFedAvgParams]):
     Params = LGFedAvgParams
-    method = Method(
-        title="LG-FedAvg",
-        paper="Think Locally, Act Globally: Federated Learning with Local and Global Representations",
-        authors="Liang, Liu, Ziyin, Allen, Auerbach, Brent, Salakhutdinov, Morency",
-        venue="arXiv",
-        year=2020,
-        link="https://arxiv.org/abs/2001.01523",
+    method = Method.of(
+        __doc__,
         shares="the last linear layer, averaged per head shape",
         family="split",
         heterogeneous="any models with one linear layer as head",

@@ -1,7 +1,7 @@
 """pFedAFM: a shared small extractor beside every private model, mixed feature by feature.
 
 Yi, Yu, Ren, Zhang, Wang, Liu, Li: pFedAFM: Adaptive Feature Mixture for Batch-Level Personalization in Heterogeneous
-Federated Learning. 2024. https://arxiv.org/abs/2404.17847
+Federated Learning. arXiv 2024. https://arxiv.org/abs/2404.17847
 
     phase 1   θ frozen:      R = (1-α_k)⊙G(x; θ^{t-1}) + α_k⊙f_k(x);  min_{ω,α}  CE(h_k(R), y);  α_k clamped to [0, 1]
     phase 2   ω, α frozen:   min_θ  CE(h_k(G(x; θ)), y)
@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from engine.kit.contract import AlgorithmParams, Client, Method, Payload, Predictor
+from engine.kit.contract import AlgorithmParams, Client, Method, Payload, Predictor, Trace
 from engine.kit.modules import Vector
 from engine.kit.sharing import AveragesModule, SmallModel, why_no_small_model
 from engine.kit.training import Unit, fit
@@ -50,18 +50,18 @@ class PFedAFMParams(AlgorithmParams):
 
 class PFedAFM(AveragesModule[PFedAFMParams]):
     Params = PFedAFMParams
-    method = Method(
-        title="pFedAFM",
-        paper="pFedAFM: Adaptive Feature Mixture for Batch-Level Personalization in Heterogeneous Federated Learning",
-        authors="Yi, Yu, Ren, Zhang, Wang, Liu, Li",
-        venue="arXiv",
-        year=2024,
-        link="https://arxiv.org/abs/2404.17847",
+    method = Method.of(
+        __doc__,
         shares="a small extractor, averaged over all clients",
         family="proposed",
         heterogeneous="any models with one common feature width",
+        traces=(
+            Trace("alpha_mean", "Mean of αₖ"),
+            Trace("alpha_histogram", "Histogram of αₖ", last_round_only=True),
+            Trace("accuracy_small", "Accuracy of the small model alone", "accuracy"),
+            Trace("accuracy_large", "Accuracy of the large model alone", "accuracy"),
+        ),
     )
-    last_traces = frozenset({"alpha_histogram"})
 
     def why_not(self) -> str | None:
         d = self.setup.feature_dim

@@ -61,17 +61,7 @@ class PFedESParams(AlgorithmParams):
 
 class PFedES(AveragesModule[PFedESParams]):
     Params = PFedESParams
-    method = Method(
-        title="pFedES",
-        paper="pFedES: Generalized Proxy Feature Extractor Sharing for Model Heterogeneous Personalized Federated "
-        "Learning",
-        authors="Yi, Yu, Ren, Wang, Liu, Li",
-        venue="AAAI",
-        year=2025,
-        link="https://arxiv.org/abs/2311.06879",
-        shares="a proxy of 443 parameters (three channels)",
-        family="proposed",
-    )
+    method = Method.of(__doc__, shares="a proxy of 443 parameters (three channels)", family="proposed")
 
     def init_client(self, client: Client) -> None:
         channels, params = self.setup.shape[0], self.params

@@ -39,13 +39,8 @@ class SCAFFOLDParams(AlgorithmParams):
 
 class SCAFFOLD(AveragesModels[SCAFFOLDParams]):
     Params = SCAFFOLDParams
-    method = Method(
-        title="SCAFFOLD",
-        paper="SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
-        authors="Karimireddy, Kale, Mohri, Reddi, Stich, Suresh",
-        venue="ICML",
-        year=2020,
-        link="https://arxiv.org/abs/1910.06378",
+    method = Method.of(
+        __doc__,
         shares="the whole model and a control variate of its size, per architecture",
         family="homogeneous",
     )

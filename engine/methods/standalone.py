@@ -1,5 +1,7 @@
 """Standalone: every client trains alone and nothing travels.
 
+Local training without federation.
+
     client   E epochs of  min CE(F_k(x), y)
     use      F_k(x)
 
@@ -19,16 +21,7 @@ class StandaloneParams(AlgorithmParams):
 
 class Standalone(Algorithm[StandaloneParams]):
     Params = StandaloneParams
-    method = Method(
-        title="Standalone",
-        paper="Local training without federation",
-        authors="",
-        venue="",
-        year=0,
-        link="",
-        shares="nothing",
-        family="standalone",
-    )
+    method = Method.of(__doc__, shares="nothing", family="standalone")
 
     def local_update(self, client: Client, received: Payload) -> Payload:
         fit_classifier(client)

@@ -2,7 +2,7 @@
 
 Where no round's work depends on T (`ExperimentSpec.depends_on_rounds`), two specs that differ in `rounds` alone compute
 the same, and all their common records are equal but one: the last round of the shorter run. It is always tested, under
-protocol C on all clients, and a method may leave further traces there (`Algorithm.last_traces`). Tests change nothing
+protocol C on all clients, and a method may leave further traces there (`Trace.last_round_only`). Tests change nothing
 of what is trained, so the state after that round is the same too.
 """
 
@@ -37,13 +37,16 @@ def _made_last(record: RoundRecord, spec: ExperimentSpec) -> RoundRecord:
             f"protocol {evaluation.protocol} tests all {spec.clients} clients in the last round, but round {number} "
             f"of {spec.rounds} was tested on {len(record.client_accuracy)}"
         )
-    algorithm = REGISTRY[spec.algorithm.name]
-    if algorithm.last_traces:
-        names = ", ".join(sorted(algorithm.last_traces))
+    method, names = REGISTRY[spec.algorithm.name].method, ", ".join(sorted(_last_traces(spec)))
+    if names:
         raise Untellable(
-            f"{algorithm.method.title} notes {names} in its last round, which round {number} of {spec.rounds} is not"
+            f"{method.title} notes {names} in its last round, which round {number} of {spec.rounds} is not"
         )
     return record
+
+
+def _last_traces(spec: ExperimentSpec) -> set[str]:
+    return {trace.name for trace in REGISTRY[spec.algorithm.name].method.traces if trace.last_round_only}
 
 
 def _tests_everyone(spec: ExperimentSpec, number: int, rounds: int) -> bool:
@@ -52,7 +55,7 @@ def _tests_everyone(spec: ExperimentSpec, number: int, rounds: int) -> bool:
 
 
 def _no_longer_last(record: RoundRecord, spec: ExperimentSpec, rounds: int) -> RoundRecord:
-    hidden = REGISTRY[spec.algorithm.name].last_traces
+    hidden = _last_traces(spec)
     record = record.model_copy(update={"traces": {k: v for k, v in record.traces.items() if k not in hidden}})
     if not is_due(spec.evaluation, record.round, rounds):
         return _tested_on(record, frozenset(), None, 0)

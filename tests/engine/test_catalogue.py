@@ -21,6 +21,16 @@ def test_it_lists_every_method_family_partition_and_data_set() -> None:
     assert not available["cifar10"]
 
 
+def test_a_method_comes_with_its_source_and_its_traces() -> None:
+    listed = {entry["id"]: entry for entry in catalogue(None)["algorithms"]}
+    fedkd = listed["fedkd"]
+    assert (fedkd["venue"], fedkd["year"]) == ("Nature Communications", 2022)
+    assert fedkd["paper"] == "Communication-efficient federated learning via knowledge distillation"
+    assert listed["standalone"]["year"] is None
+    assert [trace["name"] for trace in fedkd["traces"]] == ["svd_flops", "recalibrated"]
+    assert fedkd["traces"][0] == {"name": "svd_flops", "title": "FLOPs of the SVD", "unit": "FLOPs"}
+
+
 def test_parameter_counts_are_those_of_the_papers() -> None:
     [family] = [entry for entry in catalogue(None)["models"] if entry["id"] == "cnn-1-5"]
     assert [member["parameters"] for member in family["members"]] == [2621558, 1815142, 1320558, 1060358, 670058]

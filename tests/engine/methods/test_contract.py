@@ -8,6 +8,7 @@ import torch
 from pydantic_core import PydanticUndefined
 from torch import Tensor
 
+from engine.kit.calibration import RECALIBRATED
 from engine.kit.contract import ServerState, Upload
 from engine.kit.tensors import copy_tensors, live_tensors
 from engine.methods import REGISTRY
@@ -63,6 +64,15 @@ def test_it_finishes_and_every_record_is_complete(method: str, small_spec: SpecM
         assert record.loss is not None
         assert record.client_flops > 0
         assert record.bytes_up == 4 * record.scalars_up
+
+
+def test_all_that_it_traces_is_declared(method: str, small_spec: SpecMaker) -> None:
+    declared = {trace.name for trace in REGISTRY[method].method.traces} | {RECALIBRATED.name}
+    records = records_of(small_spec(method))
+    left = {name for record in records for name in record.traces}
+    assert left <= declared
+    last_only = {trace.name for trace in REGISTRY[method].method.traces if trace.last_round_only}
+    assert not last_only & {name for record in records[:-1] for name in record.traces}
 
 
 def test_threads_do_not_change_a_bit(method: str, small_spec: SpecMaker) -> None:
@@ -165,13 +175,3 @@ def test_every_parameter_has_a_default_and_a_description(method: str) -> None:
     for name, field in REGISTRY[method].Params.model_fields.items():
         assert field.default is not PydanticUndefined, name
         assert name == "name" or field.description, name
-
-
-def test_its_file_opens_with_the_paper(method: str) -> None:
-    import sys
-
-    text = sys.modules[REGISTRY[method].__module__].__doc__
-    assert text
-    assert REGISTRY[method].method.title in text.splitlines()[0]
-    link = REGISTRY[method].method.link
-    assert not link or link in text

@@ -1,8 +1,9 @@
 """The header of a method's file as data: what it does, its equations, and how it deviates from the paper.
 
-A header has a fixed form, which a test holds for every method: one sentence, the source, an indented block of
-equations in the paper's letters with a word in front of each, and prose in which `Deviations` and `Readings` begin the
-sentences that say so.
+A header has a fixed form, which a test holds for every method: one sentence after the method's title, the source, an
+indented block of equations in the paper's letters with a word in front of each, and prose in which `Deviations` and
+`Readings` begin the sentences that say so. The source reads `Authors: Paper. Venue year. https://…`; all but the paper
+may be missing.
 """
 
 import re
@@ -12,6 +13,9 @@ from inspect import cleandoc, getmodule
 _COLUMNS = re.compile(r"\s{3,}")
 _FORMULA = re.compile(r"\w\(|[=←]")
 _TOPICS = re.compile(r"\b(Readings and deviations|Deviations?|Readings?): ")
+_TITLE = re.compile(r"(?P<title>[^:]+?)(?: \([^)]*\))?: ")  # in brackets: what the name stands for
+_PUBLISHED = re.compile(r"(?P<venue>.+?)(?: \d{1,3})?,? (?P<year>\d{4})[.;]?")  # a journal's volume is left out
+_LINK = re.compile(r"https?://\S+$")
 
 
 @dataclass(frozen=True)
@@ -24,10 +28,23 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Source:
+    """Where a method comes from."""
+
+    paper: str
+    authors: str = ""
+    venue: str = ""
+    year: int | None = None
+    link: str = ""
+
+
+@dataclass(frozen=True)
 class Header:
     """What the first lines of a method's file say."""
 
+    title: str
     purpose: str
+    source: Source
     equations: tuple[Line, ...]
     notes: str
     deviations: str
@@ -48,21 +65,39 @@ def header(subject: object) -> Header:
 def parse(text: str) -> Header:
     """A module's docstring, taken apart."""
     blocks = re.split(r"\n\s*\n", cleandoc(text))
-    purpose, *rest = blocks
+    purpose, *rest = (block if block.startswith("    ") else " ".join(block.split()) for block in blocks)
+    named = _TITLE.match(purpose)
+    title = named["title"] if named else ""
     equations = [line for block in rest if block.startswith("    ") for line in _lines(block)]
     first = next((index for index, block in enumerate(rest) if block.startswith("    ")), 0)
-    prose = " ".join(" ".join(block.split()) for block in rest[first:] if not block.startswith("    "))
+    prose = " ".join(block for block in rest[first:] if not block.startswith("    "))
     parts = _TOPICS.split(prose)
     topics = dict(zip(parts[1::2], parts[2::2], strict=True))
     deviations = [value for key, value in topics.items() if "eviation" in key]
     readings = [value for key, value in topics.items() if key.startswith("Reading") and "eviation" not in key]
     return Header(
-        purpose=" ".join(purpose.split()),
+        title=title,
+        purpose=purpose,
+        source=_source(rest[0] if first else "", title),
         equations=tuple(equations),
         notes=parts[0].strip(),
         deviations=_sentence(" ".join(deviations)),
         readings=_sentence(" ".join(readings)),
     )
+
+
+def _source(text: str, title: str) -> Source:
+    """A paper whose authors are not named begins with the method's title."""
+    link = _LINK.search(text)
+    text = _LINK.sub("", text).strip()
+    authors, colon, rest = text.partition(": ")
+    if not colon or authors == title:
+        authors, rest = "", text
+    paper, _, published = rest.removesuffix(".").rpartition(". ")
+    where = _PUBLISHED.match(published)
+    if where is None:
+        return Source(rest.removesuffix("."), authors, link=link[0] if link else "")
+    return Source(paper, authors, where["venue"], int(where["year"]), link[0] if link else "")
 
 
 def _lines(block: str) -> list[Line]:
