@@ -80,7 +80,7 @@ def digest(spec: ExperimentSpec) -> dict[str, str]:
         records += second.rounds()
         saved = checkpoints.save(second)
         snapshot = checkpoints.load(saved.manifest, saved.sha256)
-        server = sorted(_of(tensor) for group in snapshot.server.groups.values() for tensor in group.values())
+        server = sorted(_of(tensor) for tensor in snapshot.server.tensors())
         clients = [
             [client, sorted(_of(tensor) for tensor in file.read().values())]
             for client, file in sorted(snapshot.clients.items())

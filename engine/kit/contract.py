@@ -1,7 +1,7 @@
 """The contract of a method: what it keeps, what travels, how a client learns and how the server combines."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
@@ -142,13 +142,29 @@ class Setup:
         return rng.generator(self.seed, purpose, round, "server")
 
 
+Groups = Mapping[str, Mapping[str, Tensor]]
+"""A set of tensors for each group of clients; a thing of which there is one for all of them stands under `all`."""
+
+
 @dataclass(frozen=True)
 class ServerState:
-    """What the server knows after a round: one set of tensors per group of clients."""
+    """What the server knows after a round."""
 
-    groups: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    groups: Groups = field(default_factory=dict)
+    shared: Mapping[str, Groups] = field(default_factory=dict)
+    """What it holds beside that, such as anchors, variates or generators, by the names in Algorithm.shared_state."""
     round: int = 0
     flops: int = 0  # spent by the server on making this state
+
+    def next(self, groups: Groups, *, flops: int = 0, **shared: Groups) -> "ServerState":
+        """The state that follows: with these groups, and what else is named here; the rest stays as it is."""
+        return ServerState(groups, {**self.shared, **shared}, self.round, flops)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All of them."""
+        for groups in (self.groups, *self.shared.values()):
+            for tensors in groups.values():
+                yield from tensors.values()
 
 
 @dataclass(frozen=True)
@@ -233,6 +249,8 @@ class Algorithm(ABC, Generic[P]):
     method: ClassVar[Method]
     tested: ClassVar[Moment] = Moment.AFTER_LOCAL_WORK
     topologies: ClassVar[frozenset[str]] = frozenset({"server"})
+    shared_state: ClassVar[frozenset[str]] = frozenset()
+    """The names in ServerState.shared."""
 
     def __init__(self, params: P, setup: Setup) -> None:
         self.params = params
@@ -294,14 +312,14 @@ class Algorithm(ABC, Generic[P]):
     def local_update(self, client: Client, received: Payload) -> Payload:
         """Train; touch only this client; return exactly what travels up, sharing no memory with the client."""
 
-    def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
+    def aggregate(self, server: ServerState, uploads: Sequence[Upload], round: int) -> ServerState:
         """A new state from the uploads, which come in ascending client id; the old one stays as it is.
 
         There is at least one upload, and all of them are finite.
         """
         return server
 
-    def idle(self, server: ServerState) -> ServerState:
+    def idle(self, server: ServerState, round: int) -> ServerState:
         """The state after a round of which nothing can be used: the server keeps what it has."""
         return replace(server, flops=0)
 
@@ -330,6 +348,7 @@ __all__ = [
     "Algorithm",
     "AlgorithmParams",
     "Client",
+    "Groups",
     "Method",
     "Moment",
     "Payload",

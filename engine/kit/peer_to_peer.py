@@ -20,7 +20,7 @@ from engine.kit.tensors import Tensors, count_scalars, split_groups, weighted_me
 from engine.kit.work import ClientResult, Perform, Task
 
 ATTEMPTS = 200
-HOLDERS = "holders"  # beside the tokens: who holds each of them
+HOLDERS = "holders"  # what a method declares in its shared_state for a token walk: who holds each token
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,12 @@ class TokenWalk(Peers):
                 state=states.get(client, {}),
             )
             for client in sorted({client for client, _ in visits})
-        ], ServerState({**tokens, HOLDERS: places})
+        ], ServerState(tokens, {HOLDERS: {"all": places}})
 
     def _holders(self, state: ServerState) -> dict[str, int]:
         """In ascending order of the experts; at first each token lies somewhere."""
-        if HOLDERS in state.groups:
-            return {expert: int(state.groups[HOLDERS][expert]) for expert in self.method.experts}
+        if HOLDERS in state.shared:
+            return {expert: int(place) for expert, place in state.shared[HOLDERS]["all"].items()}
         return {
             expert: int(torch.randint(self.setup.clients, (), generator=self._first_place(expert)))
             for expert in self.method.experts

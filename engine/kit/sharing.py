@@ -39,13 +39,13 @@ class AveragesModule(Algorithm[P]):
         """w_k = n_k / Σ n_j over those who returned."""
         return shares([upload.samples for upload in uploads])
 
-    def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
+    def aggregate(self, server: ServerState, uploads: Sequence[Upload], round: int) -> ServerState:
         groups = dict(server.groups)
         for group in groups:
             members = [upload for upload in uploads if upload.group == group]
             if members:  # a group without participants keeps its state
                 groups[group] = weighted_mean([member.payload for member in members], self.weights(members))
-        return ServerState(groups)
+        return server.next(groups)
 
 
 class AveragesPerArchitecture(AveragesModule[P]):
@@ -185,8 +185,8 @@ class SharesClassTable(Algorithm[P]):
         table.load(received)
         return table
 
-    def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        return ServerState({"all": keep_missing(server.groups["all"], mean_rows(all_rows(uploads)))})
+    def aggregate(self, server: ServerState, uploads: Sequence[Upload], round: int) -> ServerState:
+        return server.next({"all": keep_missing(server.groups["all"], mean_rows(all_rows(uploads)))})
 
 
 class PrototypeParams(AlgorithmParams):

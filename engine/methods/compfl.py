@@ -54,7 +54,7 @@ from engine.kit.contract import (
     Setup,
     Trace,
 )
-from engine.kit.peer_to_peer import Arrival, Gossip, Peers, TokenWalk, connected_graph
+from engine.kit.peer_to_peer import HOLDERS, Arrival, Gossip, Peers, TokenWalk, connected_graph
 from engine.kit.prototypes import ClassMeans
 from engine.kit.sharing import AveragesPerArchitecture
 from engine.kit.tensors import copy_tensors, join_groups, load_tensors, split_groups
@@ -199,6 +199,7 @@ class CompFL(AveragesPerArchitecture[CompFLParams]):
         ),
     )
     topologies = frozenset({"server", "token-walk", "gossip"})
+    shared_state = frozenset({HOLDERS})
 
     def __init__(self, params: CompFLParams, setup: Setup) -> None:
         super().__init__(params, setup)

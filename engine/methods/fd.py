@@ -67,7 +67,7 @@ class FD(SharesClassTable[FDParams]):
         others = held["senders"] != client.id
         return mean_rows({name: tensor[others] for name, tensor in held.items()})
 
-    def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
+    def aggregate(self, server: ServerState, uploads: Sequence[Upload], round: int) -> ServerState:
         if not self.params.leave_one_out:
-            return super().aggregate(server, uploads)
-        return ServerState({"all": keep_missing(server.groups["all"], all_rows(uploads))})
+            return super().aggregate(server, uploads, round)
+        return server.next({"all": keep_missing(server.groups["all"], all_rows(uploads))})

@@ -35,8 +35,6 @@ from engine.kit.tensors import shares, weighted_mean
 from engine.kit.training import fit, sweep
 from engine.models import build
 
-ANCHOR = "anchor"  # the server's group that holds z̄; no client belongs to it
-
 
 class FedARCParams(AlgorithmParams):
     name: Literal["fedarc"] = "fedarc"
@@ -83,6 +81,8 @@ class FedARC(AveragesModule[FedARCParams]):
         family="proposed",
         heterogeneous="any models with one common feature width",
     )
+
+    shared_state = frozenset({"anchor"})
 
     def why_not(self) -> str | None:
         d1 = self.setup.feature_dim
@@ -133,10 +133,10 @@ class FedARC(AveragesModule[FedARCParams]):
 
     def close_opening(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
         anchor = weighted_mean([u.payload for u in uploads], shares([u.samples for u in uploads]))
-        return ServerState({**server.groups, ANCHOR: anchor})
+        return server.next(server.groups, anchor={"all": anchor})
 
     def announce(self, server: ServerState, client: Client) -> Payload:
-        return server.groups.get(ANCHOR, {})  # nobody's mean was finite: there is no anchor
+        return server.shared["anchor"]["all"] if server.shared else {}  # nobody's mean was finite: there is no anchor
 
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)

@@ -29,7 +29,6 @@ from engine.kit.tensors import weighted_mean
 from engine.kit.training import Unit, fit, sweep
 
 OFFSET = "offset"
-MEANS = "means"  # the server's group that holds z̄ of every architecture; no client belongs to it
 
 
 class FedDBEParams(AlgorithmParams):
@@ -50,6 +49,8 @@ class FedDBE(AveragesModels[FedDBEParams]):
         family="homogeneous",
     )
 
+    shared_state = frozenset({"means"})
+
     def init_client(self, client: Client) -> None:
         client.parts[OFFSET] = Vector(client.model.feature_dim, 0.0)
 
@@ -68,17 +69,16 @@ class FedDBE(AveragesModels[FedDBEParams]):
         return {"mean": means.values[0]}
 
     def close_opening(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        centers: dict[str, Tensor] = {}
+        centers: dict[str, Payload] = {}
         for group in server.groups:
             members = [upload for upload in uploads if upload.group == group]
             if not members:  # nobody's mean was finite
                 continue
-            centers[group] = weighted_mean([member.payload for member in members], self.weights(members))["mean"]
-        return ServerState({**server.groups, MEANS: centers})
+            centers[group] = weighted_mean([member.payload for member in members], self.weights(members))
+        return server.next(server.groups, means=centers)
 
     def announce(self, server: ServerState, client: Client) -> Payload:
-        means, group = server.groups.get(MEANS, {}), self.group(client)
-        return {"mean": means[group]} if group in means else {}
+        return server.shared.get("means", {}).get(self.group(client), {})
 
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)

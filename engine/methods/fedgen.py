@@ -36,10 +36,9 @@ from torch.nn.functional import cross_entropy, one_hot
 from engine.kit.contract import AlgorithmParams, Client, Method, Payload, ServerState, Upload
 from engine.kit.distillation import divergence
 from engine.kit.sharing import SharesHead
-from engine.kit.tensors import copy_tensors, join_groups, load_tensors, revive, split_groups
+from engine.kit.tensors import Tensors, copy_tensors, join_groups, load_tensors, revive, split_groups
 from engine.kit.training import fit, fit_classifier, server_fit
 
-LABELS = "labels"  # the server's group that holds how often each class occurs; no client belongs to it
 FULL_LR, FULL_DECAY, FULL_FADING = 3e-4, 1e-2, 0.98
 FULL_WEIGHT, FULL_LEAST_WEIGHT = 10.0, 1e-4
 
@@ -93,6 +92,7 @@ class FedGen(SharesHead[FedGenParams]):
         family="distillation",
         heterogeneous="any models with one linear layer as head",
     )
+    shared_state = frozenset({"labels", "generator", "adam"})
 
     def why_not(self) -> str | None:
         B = self.setup.training.batch_size
@@ -112,11 +112,11 @@ class FedGen(SharesHead[FedGenParams]):
             client.parts["generator"] = self.setup.make("generator", lambda: self._generator(d))
 
     def init_server(self, examples: Sequence[Client]) -> ServerState:
-        groups = dict(super().init_server(examples).groups)
-        if self._generates():
-            for client in examples:
-                groups[_generator_of(self.group(client))] = copy_tensors(client.parts["generator"])
-        return ServerState(groups)
+        server = super().init_server(examples)
+        if not self._generates():
+            return server
+        generators = {self.group(client): copy_tensors(client.parts["generator"]) for client in examples}
+        return server.next(server.groups, generator=generators)
 
     def opens(self) -> bool:
         return self._generates()
@@ -127,18 +127,20 @@ class FedGen(SharesHead[FedGenParams]):
     def close_opening(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
         of_clients = torch.stack([upload.payload["counts"] for upload in uploads])  # (N, L), in the order of the ids
         labels = {"counts": of_clients.sum(0), **({"of_clients": of_clients} if self.params.full_fedgen else {})}
-        return ServerState({**server.groups, LABELS: labels})
+        return server.next(server.groups, labels={"all": labels})
 
     def announce(self, server: ServerState, client: Client) -> Payload:
-        return {"counts": server.groups[LABELS]["counts"]}
+        return {"counts": server.shared["labels"]["all"]["counts"]}
 
     def download(self, server: ServerState, client: Client) -> Payload:
-        if self.opens() and LABELS not in server.groups:
+        if self.opens() and "labels" not in server.shared:
             return {}  # labels are counted before anything is sent
         group = self.group(client)
-        parts, generator = {"head": server.groups[group]}, server.groups.get(_generator_of(group))
-        if generator is not None and generator["normalise.num_batches_tracked"] > 0:  # it has been trained
-            parts["generator"] = generator
+        parts = {"head": server.groups[group]}
+        if self._generates():
+            generator = server.shared["generator"][group]
+            if generator["normalise.num_batches_tracked"] > 0:  # it has been trained
+                parts["generator"] = generator
         return join_groups(parts)
 
     def receive(self, client: Client, received: Payload) -> None:
@@ -171,25 +173,30 @@ class FedGen(SharesHead[FedGenParams]):
         fit(client, objective, client.train, update=[F], forward=[Γ])
         return self.upload(client)
 
-    def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        groups, flops = dict(super().aggregate(server, uploads).groups), 0
-        if self._generates():
-            for group in dict.fromkeys(upload.group for upload in uploads):
-                members = [upload for upload in uploads if upload.group == group]
-                key = _generator_of(group)
-                trained, spent = self._train_generator(server, key, members)
-                groups |= trained
-                flops += spent
-        return ServerState(groups, flops=flops)
+    def aggregate(self, server: ServerState, uploads: Sequence[Upload], round: int) -> ServerState:
+        new = super().aggregate(server, uploads, round)
+        if not self._generates():
+            return new
+        generators, adam, flops = dict(server.shared["generator"]), dict(server.shared.get("adam", {})), 0
+        for group in dict.fromkeys(upload.group for upload in uploads):
+            members = [upload for upload in uploads if upload.group == group]
+            memory = dict(adam.get(group, {}))
+            generators[group], spent = self._train_generator(server, group, members, memory, round)
+            flops += spent
+            if memory:
+                adam[group] = memory
+        return new.next(new.groups, generator=generators, adam=adam, flops=flops)
 
     def _train_generator(
-        self, server: ServerState, key: str, members: Sequence[Upload]
-    ) -> tuple[dict[str, Payload], int]:
-        first, round = members[0].payload["weight"], server.round + 1
+        self, server: ServerState, group: str, members: Sequence[Upload], memory: Tensors, round: int
+    ) -> tuple[Tensors, int]:
+        """Γ of a group and the FLOPs spent; the original also leaves what Adam keeps over rounds in `memory`."""
+        first = members[0].payload["weight"]
         L, d = first.shape
-        Γ = revive(lambda: self._generator(d), server.groups[key], first.device)
+        Γ = revive(lambda: self._generator(d), server.shared["generator"][group], first.device)
         heads = [revive(partial(nn.Linear, d, L), member.payload, first.device) for member in members]
-        w, counts, B = self.weights(members), server.groups[LABELS]["counts"], self.setup.training.batch_size
+        labels = server.shared["labels"]["all"]
+        w, counts, B = self.weights(members), labels["counts"], self.setup.training.batch_size
 
         def objective(ỹ: Tensor, u: Tensor) -> Tensor:
             z = Γ(ỹ, u)
@@ -201,17 +208,16 @@ class FedGen(SharesHead[FedGenParams]):
             losses = [(w_c[ỹ] * cross_entropy(h_k(z), ỹ, reduction="none")).mean() for w_c, h_k in teachers]
             return torch.stack(losses).sum() + diversity(u, z)
 
-        draws = self.setup.server_draws(f"fedgen {key}", round)
+        draws = self.setup.server_draws(f"fedgen generator {group}", round)
         batches = (Γ.draw(counts, B, draws) for _ in range(self.params.gen_steps))
         lr, adam = self.params.gen_lr, torch.optim.Adam
         if not self.params.full_fedgen:
             flops = server_fit(
                 self.setup, objective, batches, update=Γ, through=heads, lr=lr, optimiser=adam, round=round
             )
-            return {key: copy_tensors(Γ)}, flops
-        own = server.groups[LABELS]["of_clients"][[member.client for member in members]].to(first) + 1  # (K, L)
+            return copy_tensors(Γ), flops
+        own = labels["of_clients"][[member.client for member in members]].to(first) + 1  # (K, L)
         teachers = list(zip(own / own.sum(0), heads, strict=True))
-        memory = dict(server.groups.get(_adam_of(key), {}))
         flops = server_fit(
             self.setup,
             full_objective,
@@ -224,7 +230,7 @@ class FedGen(SharesHead[FedGenParams]):
             memory=memory,
             round=round,
         )
-        return {key: copy_tensors(Γ), _adam_of(key): memory}, flops
+        return copy_tensors(Γ), flops
 
 
 def diversity(u: Tensor, z: Tensor) -> Tensor:
@@ -232,13 +238,3 @@ def diversity(u: Tensor, z: Tensor) -> Tensor:
     noise = (u[:, None] - u[None]).square().mean(2)  # (B, B)
     features = (z[:, None] - z[None]).abs().mean(2)
     return torch.exp(-(noise * features).mean())
-
-
-def _adam_of(key: str) -> str:
-    """The server's group that holds what the optimiser of a generator keeps over rounds."""
-    return f"adam {key}"
-
-
-def _generator_of(group: str) -> str:
-    """The server's group that holds Γ of a group of heads; no client belongs to it."""
-    return f"generator {group}"

@@ -56,8 +56,8 @@ class FedGH(SharesHead[FedGHParams]):
         fit_classifier(client)
         return prototypes(client)
 
-    def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        groups, flops, round = dict(server.groups), 0, server.round + 1
+    def aggregate(self, server: ServerState, uploads: Sequence[Upload], round: int) -> ServerState:
+        groups, flops = dict(server.groups), 0
         for group in dict.fromkeys(upload.group for upload in uploads):
             rows = all_rows([upload for upload in uploads if upload.group == group])
             p, c = rows["means"], rows["classes"]
@@ -68,4 +68,4 @@ class FedGH(SharesHead[FedGHParams]):
             batches = pair_batches(p, c, batch_size=1 if pairs else B, epochs=S, draws=draws)
             flops += server_fit(self.setup, supervised(φ), batches, update=φ, lr=self.params.server_lr, round=round)
             groups[group] = copy_tensors(φ)
-        return ServerState(groups, flops=flops)
+        return server.next(groups, flops=flops)

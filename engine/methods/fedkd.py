@@ -29,14 +29,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from engine.kit.compression import Slices, compress, decompress, svd_flops
-from engine.kit.contract import Client, Method, Payload, ServerState, Trace, Upload
+from engine.kit.contract import Client, Groups, Method, Payload, ServerState, Trace, Upload
 from engine.kit.distillation import divergence
 from engine.kit.sharing import SharesSmallModel, SmallModelParams
 from engine.kit.tensors import copy_tensors, live_tensors, load_tensors, minus, plus, weighted_mean
 from engine.kit.training import Unit, fit
-
-MENTEE, BASE, UPDATE, MODEL = "all", "base", "update", "model"
-"""What the server holds: θ, the θ before it, the message that leads from one to the other, a message with all of θ."""
 
 
 class FedKDParams(SmallModelParams):
@@ -92,6 +89,8 @@ class FedKD(SharesSmallModel[FedKDParams]):
         family="mutual",
         traces=(Trace("svd_flops", "FLOPs of the SVD", "FLOPs"),),
     )
+    shared_state = frozenset({"base", "update", "model"})
+    """The θ before the newest, the message that leads from one to the other, and a message with all of θ."""
 
     def init_client(self, client: Client) -> None:
         super().init_client(client)
@@ -105,12 +104,12 @@ class FedKD(SharesSmallModel[FedKDParams]):
         return self.params.strict_wire and self.params.compressed == "update"
 
     def known(self, server: ServerState, client: Client) -> Payload:
-        return {} if self._strict else server.groups.get(BASE, {})
+        return {} if self._strict or "base" not in server.shared else server.shared["base"]["all"]
 
     def download(self, server: ServerState, client: Client) -> Payload:
         if server.round == 0:
-            return server.groups[MENTEE]
-        return server.groups[MODEL if self._gets_model(client, server.round) else UPDATE]
+            return server.groups["all"]
+        return server.shared["model" if self._gets_model(client, server.round) else "update"]["all"]
 
     def _gets_model(self, client: Client, server_round: int) -> bool:
         """Whether its message stands for all of θ: it is not taken to hold the base of the newest update."""
@@ -164,26 +163,27 @@ class FedKD(SharesSmallModel[FedKDParams]):
         start, end = self.params.energy_start, self.params.energy_end
         return start + (end - start) * t / self.setup.rounds
 
-    def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        θ = server.groups[MENTEE]
+    def aggregate(self, server: ServerState, uploads: Sequence[Upload], round: int) -> ServerState:
+        θ = server.groups["all"]
         mean = weighted_mean([decompress(upload.payload, θ) for upload in uploads], self.weights(uploads))
-        return self._sent(server, mean)
+        return self._sent(server, mean, round)
 
-    def idle(self, server: ServerState) -> ServerState:
+    def idle(self, server: ServerState, round: int) -> ServerState:
         """Without a usable message the mean update is zero; the next round's clients must still be sent something."""
-        θ = server.groups[MENTEE]
+        θ = server.groups["all"]
         if self.params.compressed == "parameters":
-            return ServerState({MENTEE: θ, MODEL: server.groups.get(MODEL) or compress(θ, 1.0)})
-        return self._sent(server, {name: torch.zeros_like(tensor) for name, tensor in θ.items()})
+            return server.next(server.groups, model=server.shared.get("model") or {"all": compress(θ, 1.0)})
+        return self._sent(server, {name: torch.zeros_like(tensor) for name, tensor in θ.items()}, round)
 
-    def _sent(self, server: ServerState, mean: Payload) -> ServerState:
-        θ, T_t, slices = server.groups[MENTEE], self._energy(server.round + 1), self.params.slices
+    def _sent(self, server: ServerState, mean: Payload, round: int) -> ServerState:
+        θ, T_t, slices = server.groups["all"], self._energy(round), self.params.slices
         message, flops = compress(mean, T_t, slices), svd_flops(mean, T_t, slices)
         sent = decompress(message, θ)
         if self.params.compressed == "parameters":
-            return ServerState({MENTEE: sent, MODEL: message}, flops=flops)
-        groups = {MENTEE: plus(θ, sent), BASE: θ, UPDATE: message}
+            return server.next({"all": sent}, model={"all": message}, flops=flops)
+        new = plus(θ, sent)
+        shared: dict[str, Groups] = {"base": {"all": θ}, "update": {"all": message}}
         if self._strict:
-            groups[MODEL] = compress(groups[MENTEE], T_t, slices)
-            flops += svd_flops(groups[MENTEE], T_t, slices)
-        return ServerState(groups, flops=flops)
+            shared["model"] = {"all": compress(new, T_t, slices)}
+            flops += svd_flops(new, T_t, slices)
+        return server.next({"all": new}, flops=flops, **shared)

@@ -65,9 +65,9 @@ class FedProto(SharesPrototypes[FedProtoParams]):
         fit(client, pulled_to(table, client, self.params.weight, observe), client.train, update=[client.model])
         return prototypes(client) if source == "post" else met.table()
 
-    def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
+    def aggregate(self, server: ServerState, uploads: Sequence[Upload], round: int) -> ServerState:
         new = mean_rows(all_rows(uploads), by_size=self.params.weights == "size")
-        return ServerState({"all": new if self.params.forget_missing else keep_missing(server.groups["all"], new)})
+        return server.next({"all": new if self.params.forget_missing else keep_missing(server.groups["all"], new)})
 
     def candidates(self, client: Client) -> list[int]:
         return client.train.classes() if self.params.candidates == "own" else super().candidates(client)

@@ -35,8 +35,6 @@ from engine.kit.sharing import PrototypeParams, SharesPrototypes
 from engine.kit.tensors import copy_tensors, revive
 from engine.kit.training import fit, pair_batches, server_fit
 
-NETWORK = "network"  # the server's group that holds TGP; no client belongs to it
-
 
 class FedTGPParams(PrototypeParams):
     name: Literal["fedtgp"] = "fedtgp"
@@ -75,9 +73,11 @@ class FedTGP(SharesPrototypes[FedTGPParams]):
         heterogeneous="any models with one common feature width",
     )
 
+    shared_state = frozenset({"network"})
+
     def init_server(self, examples: Sequence[Client]) -> ServerState:
         network = self.setup.make("tgp", lambda: self._network(self.width(examples[0])))
-        return ServerState({"all": {}, NETWORK: copy_tensors(network)})
+        return ServerState({"all": {}}, {"network": {"all": copy_tensors(network)}})
 
     def _network(self, width: int) -> TrainablePrototypes:
         return TrainablePrototypes(self.setup.classes, width)
@@ -87,11 +87,11 @@ class FedTGP(SharesPrototypes[FedTGPParams]):
         fit(client, pulled_to(table, client, self.params.weight), client.train, update=[client.model])
         return prototypes(client)
 
-    def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        rows, training, round = all_rows(uploads), self.setup.training, server.round + 1
+    def aggregate(self, server: ServerState, uploads: Sequence[Upload], round: int) -> ServerState:
+        rows, training = all_rows(uploads), self.setup.training
         δ, L, S = self._margin(rows), self.setup.classes, self.params.server_epochs
         pairs, d = rows["means"].shape
-        TGP = revive(lambda: self._network(d), server.groups[NETWORK], rows["means"].device)
+        TGP = revive(lambda: self._network(d), server.shared["network"]["all"], rows["means"].device)
 
         def objective(p: Tensor, c: Tensor) -> Tensor:
             D = distances(p, TGP()).clamp(min=1e-6)  # (B, L)
@@ -108,7 +108,8 @@ class FedTGP(SharesPrototypes[FedTGPParams]):
         flops = server_fit(self.setup, objective, batches, update=TGP, lr=lr, round=round)
         with torch.no_grad():
             table = {"classes": torch.arange(L, device=TGP.embedding.weight.device), "means": TGP()}
-        return ServerState({"all": table, NETWORK: copy_tensors(TGP)}, flops=flops + S * pairs * L * 2 * d)
+        flops += S * pairs * L * 2 * d
+        return server.next({"all": table}, network={"all": copy_tensors(TGP)}, flops=flops)
 
     def _margin(self, rows: Mapping[str, Tensor]) -> float:
         """δ of the prototypes received."""

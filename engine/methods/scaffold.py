@@ -45,6 +45,7 @@ class SCAFFOLD(AveragesModels[SCAFFOLDParams]):
         family="homogeneous",
     )
     tested = Moment.BEFORE_LOCAL_WORK
+    shared_state = frozenset({"control"})
 
     def why_not(self) -> str | None:
         if self.params.use_control and self.setup.training.lr == 0:
@@ -55,13 +56,12 @@ class SCAFFOLD(AveragesModels[SCAFFOLDParams]):
         client.parts["control"] = Shadow(client.model)
 
     def init_server(self, examples: Sequence[Client]) -> ServerState:
-        models = super().init_server(examples).groups
-        controls = {control(self.group(k)): copy_tensors(k.part("control", Shadow).tensors()) for k in examples}
-        return ServerState({**models, **controls})
+        controls = {self.group(k): copy_tensors(k.part("control", Shadow).tensors()) for k in examples}
+        return ServerState(super().init_server(examples).groups, {"control": controls})
 
     def download(self, server: ServerState, client: Client) -> Payload:
         group = self.group(client)
-        return self._message(server.groups[group], server.groups[control(group)])
+        return self._message(server.groups[group], server.shared["control"][group])
 
     def receive(self, client: Client, received: Payload) -> None:
         super().receive(client, split_groups(received)["model"])
@@ -97,22 +97,17 @@ class SCAFFOLD(AveragesModels[SCAFFOLDParams]):
     def weights(self, uploads: Sequence[Upload]) -> list[float]:
         return super().weights(uploads) if self.params.weights == "samples" else shares([1] * len(uploads))
 
-    def aggregate(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        groups, η_g = dict(server.groups), self.params.server_lr
+    def aggregate(self, server: ServerState, uploads: Sequence[Upload], round: int) -> ServerState:
+        groups, controls, η_g = dict(server.groups), dict(server.shared["control"]), self.params.server_lr
         for group in dict.fromkeys(upload.group for upload in uploads):
             members = [upload for upload in uploads if upload.group == group]
             sent = [split_groups(member.payload) for member in members]
-            x, c = groups[group], groups[control(group)]
+            x, c = groups[group], controls[group]
             mean = weighted_mean([message["model"] for message in sent], self.weights(members))
             moved = weighted_mean([{name: tensors[name] for name in c} for tensors in (x, mean)], [1 - η_g, η_g])
             groups[group] = {**mean, **moved}
             if self.params.use_control:
                 N = self.setup.architectures.count(group)
                 Δ = [message["control"] for message in sent]
-                groups[control(group)] = weighted_mean([c, *Δ], [1.0, *[1 / N] * len(Δ)])
-        return ServerState(groups)
-
-
-def control(group: str) -> str:
-    """Where the server keeps c of a group."""
-    return f"control of {group}"
+                controls[group] = weighted_mean([c, *Δ], [1.0, *[1 / N] * len(Δ)])
+        return server.next(groups, control=controls)

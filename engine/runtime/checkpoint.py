@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,15 +23,16 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from engine.kit.contract import ServerState
+from engine.kit.tensors import Tensors
 from engine.records import RoundRecord
 from engine.runtime.client_states import CheckpointDamaged, Snapshot, StateFile, contiguous
 from engine.runtime.run import Run
 
 __all__ = ["CheckpointDamaged", "Checkpoints", "Files", "LocalFiles", "Saved", "Snapshot", "rounds_with_checkpoints"]
 
-FORMAT = 1
+FORMAT = 2
 LARGEST_SHARE = 0.05
-_GROUP = "|"  # between group and tensor name; no id contains it
+_BETWEEN = "|"  # shared name, which is empty for the groups themselves; group; tensor. No name or group contains it
 _MANIFEST = re.compile(r"manifest-round-\d+-[0-9a-f]{64}-writer-[^/]*\.json")
 
 
@@ -148,9 +149,11 @@ class Checkpoints:
         written = dict(self._written)
         for client, tensors in changed:
             written[client] = self._write(f"client-{client}-round-{number}", to_bytes(contiguous(tensors)))
+        parts = {"": state.groups, **state.shared}
         server = {
-            f"{group}{_GROUP}{name}": tensor
-            for group, tensors in state.groups.items()
+            _BETWEEN.join((part, group, name)): tensor
+            for part, groups in parts.items()
+            for group, tensors in groups.items()
             for name, tensor in contiguous(tensors).items()
         }
         server_entry = self._write(f"server-round-{number}", to_bytes(server))
@@ -161,7 +164,7 @@ class Checkpoints:
             "fingerprint": fingerprint,
             "environment": environment,
             "server": server_entry,
-            "groups": list(state.groups),
+            "groups": {part: list(groups) for part, groups in parts.items()},
             "clients": {str(client): entry for client, entry in sorted(written.items())},
         }
         content = json.dumps(manifest, separators=(",", ":")).encode()
@@ -177,22 +180,21 @@ class Checkpoints:
         content = self._read({"file": manifest, "sha256": sha256})
         try:
             data = json.loads(content)
-            if data["format"] != FORMAT:
-                raise CheckpointDamaged(f"{manifest} has format {data['format']}, but this version reads {FORMAT}")
-            server = self._read(data["server"])
+            if data["format"] not in (1, FORMAT):
+                raise CheckpointDamaged(
+                    f"{manifest} has format {data['format']}, but this version reads 1 and {FORMAT}"
+                )
+            read_server = _server if data["format"] == FORMAT else _server_of_format_1
+            server = read_server(data["groups"], from_bytes(self._read(data["server"])), data["round"])
             clients = {int(client): entry for client, entry in data["clients"].items()}
             states = {k: StateFile(self._fetch(entry), entry["sha256"], self._files) for k, entry in clients.items()}
-            groups: dict[str, dict[str, Tensor]] = {group: {} for group in data["groups"]}
-            for key, tensor in from_bytes(server).items():
-                group, name = key.split(_GROUP, 1)
-                groups[group][name] = tensor
         except (KeyError, TypeError, ValueError, SafetensorError) as error:
             raise CheckpointDamaged(f"{manifest} is not a checkpoint: {error!r}") from error
         self._written = clients
         return Snapshot(
             round=data["round"],
             fingerprint=data["fingerprint"],
-            server=ServerState(groups, data["round"]),
+            server=server,
             clients=states,
             environment=data.get("environment", {}),
         )
@@ -267,6 +269,43 @@ class Checkpoints:
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
             raise CheckpointDamaged(f"{name} does not have the checksum its manifest gives")
         return content
+
+
+def _server(names: Mapping[str, Sequence[str]], tensors: Mapping[str, Tensor], round: int) -> ServerState:
+    parts: dict[str, dict[str, Tensors]] = {part: {group: {} for group in groups} for part, groups in names.items()}
+    for key, tensor in tensors.items():
+        part, group, name = key.split(_BETWEEN, 2)
+        parts[part][group][name] = tensor
+    return ServerState(parts.pop(""), parts, round)
+
+
+_SHARED_IN_FORMAT_1 = (
+    (re.compile(r"control of (.+)"), "control"),
+    (re.compile(r"adam generator (.+)"), "adam"),
+    (re.compile(r"generator (.+)"), "generator"),
+    (re.compile(r"(?:labels|anchor|network|base|update|model|holders)"), ""),
+)
+"""Format 1 had groups alone; what belongs to no client was told by the name of its group."""
+
+
+def _server_of_format_1(names: Sequence[str], tensors: Mapping[str, Tensor], round: int) -> ServerState:
+    old: dict[str, Tensors] = {group: {} for group in names}
+    for key, tensor in tensors.items():
+        group, name = key.split(_BETWEEN, 1)
+        old[group][name] = tensor
+    groups: dict[str, Tensors] = {}
+    shared: dict[str, dict[str, Tensors]] = {}
+    for group, content in old.items():
+        matches = ((pattern.fullmatch(group), name) for pattern, name in _SHARED_IN_FORMAT_1)
+        found = next(((match, name) for match, name in matches if match), None)
+        if group == "means":  # one tensor for each architecture
+            shared["means"] = {architecture: {"mean": mean} for architecture, mean in content.items()}
+        elif found is None:
+            groups[group] = content
+        else:
+            match, name = found
+            shared.setdefault(name or group, {})[match[1] if name else "all"] = content
+    return ServerState(groups, shared, round)
 
 
 def out_of_reach(error: CheckpointDamaged) -> OSError | None:

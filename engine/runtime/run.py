@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from engine.data.samples import Samples
 from engine.kit import rng
-from engine.kit.contract import Algorithm, AlgorithmParams, Client, Moment, Payload, ServerState, Upload
+from engine.kit.contract import Algorithm, AlgorithmParams, Client, Groups, Moment, Payload, ServerState, Upload
 from engine.kit.flops import forward_flops
 from engine.kit.tensors import Tensors, all_finite, copy_tensors, count_scalars, live_tensors, load_tensors
 from engine.kit.training import Diverged, Interrupted, TooManyDiverged
@@ -167,10 +167,16 @@ class Run:
 
     def _restore(self, snapshot: Snapshot) -> None:
         self.last_round = snapshot.round
-        groups = {name: self.compute.place(tensors) for name, tensors in snapshot.server.groups.items()}
-        self.server = replace(snapshot.server, groups=groups)
+        self.server = self._placed(snapshot.server)
         for client, file in snapshot.clients.items():
             self._states.adopt(client, file)
+
+    def _placed(self, server: ServerState) -> ServerState:
+        def placed(groups: Groups) -> Groups:
+            return {name: self.compute.place(tensors) for name, tensors in groups.items()}
+
+        shared = {name: placed(groups) for name, groups in server.shared.items()}
+        return replace(server, groups=placed(server.groups), shared=shared)
 
     def _build_networks(self) -> None:
         """One original per architecture; its values are the initial state of every client that owns it."""
@@ -284,7 +290,7 @@ class Run:
             results = self._cohort_work(crew, cohort, number, moment)
             self._check_divergence(results)
             server_started = time.perf_counter()
-            server, of_server = self._aggregate(results)
+            server, of_server = self._aggregate(results, number)
         else:
             results, server = self._peers.round(self.server, number, partial(self._perform, crew, number))
             self._check_divergence(results)
@@ -313,22 +319,22 @@ class Run:
             return
         raise failures[0] if len(failures) == 1 else TooManyDiverged(failures, len(results), tolerance)
 
-    def _aggregate(self, results: Sequence[ClientResult]) -> tuple[ServerState, list[Dropped]]:
+    def _aggregate(self, results: Sequence[ClientResult], number: int) -> tuple[ServerState, list[Dropped]]:
         """The server's new state from all that can be used; it keeps the old one where the new one is not finite."""
         uploads = [result.upload for result in results if result.usable]
         if not uploads:
-            return self.algorithm.idle(self.server), []
+            return self.algorithm.idle(self.server, number), []
         try:
-            server = self.algorithm.aggregate(self.server, uploads)
+            server = self.algorithm.aggregate(self.server, uploads, number)
         except Diverged as error:
             if self.spec.training.divergence_tolerance == 0:
                 raise
             reason = error.reason
         else:
-            if all_finite(tensor for tensors in server.groups.values() for tensor in tensors.values()):
+            if all_finite(server.tensors()):
                 return server, []
             reason = "its numbers were not finite"
-        return self.algorithm.idle(self.server), [Dropped(client=None, part="new state", reason=reason)]
+        return self.algorithm.idle(self.server, number), [Dropped(client=None, part="new state", reason=reason)]
 
     def _cohort_work(
         self, crew: Crew[int], cohort: Sequence[int], number: int, moment: Moment | None

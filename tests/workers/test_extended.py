@@ -19,6 +19,7 @@ from app.store.states import State
 from app.store.tables import Experiment
 from engine.records import headline
 from engine.runtime.checkpoint import Checkpoints
+from tests.engine.methods.federation import parts as all_parts
 from tests.services import http, look, serving, submit
 from tests.workers.processes import rounds_computed, stored, undisturbed
 from workers.job import run_next
@@ -82,7 +83,7 @@ def tensors(settings: Settings, database: Database, experiment: str) -> dict[str
     pointer = experiments.checkpoint_of(row)
     assert pointer is not None
     snapshot = Checkpoints(folder(settings, experiment)).load(*pointer)
-    parts = {f"server {group}": dict(found) for group, found in snapshot.server.groups.items()}
+    parts = {f"server {group}": dict(found) for group, found in all_parts(snapshot.server).items()}
     parts |= {f"client {client}": file.read() for client, file in snapshot.clients.items()}
     return {
         f"{part} {name}": tensor.numpy().tobytes() for part, found in parts.items() for name, tensor in found.items()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.kit.contract import Client, Payload
+from engine.kit.contract import Client, Payload, ServerState
 from engine.kit.flops import forward_flops
 from engine.kit.tensors import Tensors, copy_tensors
 from engine.models import count
@@ -23,10 +23,16 @@ EQUAL: dict[str, Any] = {  # all take part with equal n_k
 UNEQUAL: dict[str, Any] = {"partition": {"name": "dirichlet", "beta": 1.0}}
 
 
+def parts(server: ServerState) -> dict[str, Payload]:
+    """All sets of tensors that the server has: those of its groups, and those it holds beside them."""
+    shared = {f"{name} of {group}": own for name, groups in server.shared.items() for group, own in groups.items()}
+    return {**server.groups, **shared}
+
+
 def server_history(spec: ExperimentSpec) -> list[dict[str, Tensors]]:
     """The server's tensors after round 0, 1, …, T."""
     run = Run(spec)
-    return [{group: copy_tensors(tensors) for group, tensors in run.server.groups.items()} for _record in run.rounds()]
+    return [{name: copy_tensors(tensors) for name, tensors in parts(run.server).items()} for _record in run.rounds()]
 
 
 def same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
@@ -60,7 +66,7 @@ def own(run: Run, client: int, prefix: str) -> Tensors:
 def weights_of(spec: ExperimentSpec) -> tuple[float, ...]:
     """The tensors of the server and of every client after the last round, each as one number, to tell results apart."""
     run = finished(spec)
-    kept = [tensors for _, tensors in sorted(run.server.groups.items())]
+    kept = [tensors for _, tensors in sorted(parts(run.server).items())]
     kept += [run._states.get(k) for k in run._states.ids()]
     return tuple(float(tensors[name].double().abs().sum()) for tensors in kept for name in sorted(tensors))
 

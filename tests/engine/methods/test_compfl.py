@@ -217,7 +217,7 @@ def test_the_server_averages_each_expert_over_those_who_trained_it(small_spec: S
     uploads = [stage.work(k)[1] for k in range(6)]
     trained = {upload.group for upload in uploads}
     assert any(upload.group != stage.run.setup.architectures[upload.client] for upload in uploads)
-    server = stage.method.aggregate(stage.run.server, uploads)
+    server = stage.method.aggregate(stage.run.server, uploads, 1)
     for expert in ASCENDING:
         mine = [upload for upload in uploads if upload.group == expert]
         expected = (

@@ -15,6 +15,7 @@ from engine.methods import REGISTRY
 from engine.runtime.executor import Bench, Crew
 from engine.runtime.run import Run
 from tests.engine.conftest import SpecMaker, records_of, same_results
+from tests.engine.methods.federation import parts
 
 METHODS = list(REGISTRY)
 
@@ -49,7 +50,7 @@ def stage(method: str, small_spec: SpecMaker) -> Stage:
 
 
 def frozen(server: ServerState) -> dict[str, Any]:
-    return {group: copy_tensors(tensors) for group, tensors in server.groups.items()}
+    return {name: copy_tensors(tensors) for name, tensors in parts(server).items()}
 
 
 def equal(first: dict[str, Any], second: dict[str, Any]) -> bool:
@@ -88,7 +89,7 @@ def test_local_work_leaves_the_server_alone(stage: Stage) -> None:
 def test_aggregation_makes_a_new_state_and_leaves_the_old_one_alone(stage: Stage) -> None:
     uploads = [stage.upload(client_id) for client_id in range(3)]
     before = frozen(stage.run.server)
-    stage.algorithm.aggregate(stage.run.server, uploads)
+    stage.algorithm.aggregate(stage.run.server, uploads, 1)
     assert equal(before, frozen(stage.run.server))
 
 
@@ -100,7 +101,7 @@ def blocks(*tensors: Tensor) -> set[int]:
 def test_an_upload_shares_no_memory_with_its_client_or_the_server(stage: Stage) -> None:
     upload = stage.upload()
     owned = blocks(*stage.bench.desk(stage.client().architecture).tensors.values())
-    owned |= blocks(*(tensor for group in stage.run.server.groups.values() for tensor in group.values()))
+    owned |= blocks(*stage.run.server.tensors())
     assert not owned & blocks(*upload.payload.values())
 
 

@@ -110,19 +110,19 @@ def held(run: Run, server: ServerState, client: int) -> dict[int, float]:
 
 def test_the_table_keeps_classes_that_nobody_sent(small_spec: SpecMaker) -> None:
     algorithm, _, run = client_and_run(small_spec("fd"))
-    first = algorithm.aggregate(run.server, [sent_by(0, [0, 1], [2.0, 4.0]), sent_by(1, [1], [8.0])])
+    first = algorithm.aggregate(run.server, [sent_by(0, [0, 1], [2.0, 4.0]), sent_by(1, [1], [8.0])], 1)
     assert held(run, first, 0) == {0: 2.0, 1: 6.0}
-    second = algorithm.aggregate(first, [sent_by(2, [1, 3], [1.0, 5.0])])
+    second = algorithm.aggregate(first, [sent_by(2, [1, 3], [1.0, 5.0])], 2)
     assert held(run, second, 0) == {0: 2.0, 1: 1.0, 3: 5.0}
 
 
 def test_leave_one_out_gives_everyone_the_mean_of_the_others(small_spec: SpecMaker) -> None:
     algorithm, _, run = client_and_run(small_spec({"name": "fd", "leave_one_out": True}))
-    first = algorithm.aggregate(run.server, [sent_by(0, [0, 1], [2.0, 4.0]), sent_by(1, [1], [8.0])])
+    first = algorithm.aggregate(run.server, [sent_by(0, [0, 1], [2.0, 4.0]), sent_by(1, [1], [8.0])], 1)
     assert held(run, first, 0) == {1: 8.0}
     assert held(run, first, 1) == {0: 2.0, 1: 4.0}
     assert held(run, first, 2) == {0: 2.0, 1: 6.0}
-    second = algorithm.aggregate(first, [sent_by(1, [1], [5.0])])
+    second = algorithm.aggregate(first, [sent_by(1, [1], [5.0])], 2)
     assert held(run, second, 0) == {1: 5.0}
     assert held(run, second, 1) == {0: 2.0}
 

@@ -217,7 +217,7 @@ def test_clients_weigh_the_same_unless_told_otherwise(small_spec: SpecMaker) -> 
         stage = Stage(Run(small_spec(algorithm, partition=skewed)))
         uploads = [stage.upload(k) for k in (0, 1, 2)]
         mean = sum(upload.payload["head.bias"].double() for upload in uploads) / 3
-        server = stage.algorithm.aggregate(stage.run.server, uploads)
+        server = stage.algorithm.aggregate(stage.run.server, uploads, 1)
         assert torch.allclose(server.groups["all"]["head.bias"].double(), mean, atol=1e-7) is uniform
 
 

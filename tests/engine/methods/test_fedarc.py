@@ -10,7 +10,6 @@ from torch.nn.functional import cross_entropy
 from engine.kit.contract import Client
 from engine.kit.flops import forward_flops
 from engine.kit.moving_mean import MovingMeans
-from engine.methods.fedarc import ANCHOR
 from engine.runtime.executor import Bench, Crew
 from engine.runtime.run import Run
 from engine.spec.problems import SpecError
@@ -70,7 +69,7 @@ def test_local_work_is_that_of_the_paper(
     a_F, a_G = weights
     params = {"anchor_weight": 2, "momentum": κ, "anchor_level": level, "local_weight": a_F, "shared_weight": a_G}
     stage = Stage(Run(small_spec({"name": "fedarc", **params}, training=TRAINING)))
-    client, anchor = stage.client(client_id), stage.run.server.groups[ANCHOR]["mean"]
+    client, anchor = stage.client(client_id), stage.run.server.shared["anchor"]["all"]["mean"]
     expected = ByHand(client, κ=κ, fused=level == "fused", weights=weights)
     expected.train(2, anchor=anchor, residuals=True)
 
@@ -101,7 +100,11 @@ def test_the_anchor_is_the_weighted_mean_of_client_means_and_never_changes(
     run = Run(small_spec({"name": "fedarc", **params}, training=TRAINING))
     iterator = run.rounds()
     next(iterator)
-    anchor, bench, total = run.server.groups[ANCHOR]["mean"].clone(), Bench(run._originals), torch.zeros(16).double()
+    anchor, bench, total = (
+        run.server.shared["anchor"]["all"]["mean"].clone(),
+        Bench(run._originals),
+        torch.zeros(16).double(),
+    )
     for k in range(6):
         alone = ByHand(run._seat(bench, k, 0), κ=0.1, fused=level == "fused", weights=weights)
         if init == "train":
@@ -109,7 +112,7 @@ def test_the_anchor_is_the_weighted_mean_of_client_means_and_never_changes(
         total += alone.mean() * run.setup.samples[k] / sum(run.setup.samples)
     assert torch.allclose(anchor.double(), total, rtol=1e-4, atol=1e-6)
     list(iterator)
-    assert torch.equal(run.server.groups[ANCHOR]["mean"], anchor)
+    assert torch.equal(run.server.shared["anchor"]["all"]["mean"], anchor)
 
 
 def test_the_anchor_of_two_clients_by_hand(small_spec: SpecMaker) -> None:
@@ -120,9 +123,9 @@ def test_the_anchor_of_two_clients_by_hand(small_spec: SpecMaker) -> None:
         for upload, samples, value in zip(uploads, (1, 3), (1.0, 5.0), strict=True)
     )
     closed = stage.algorithm.close_opening(stage.run.server, [first, second])
-    assert closed.groups[ANCHOR]["mean"].tolist() == [4.0] * 16  # (1·1 + 3·5) / 4
-    after = stage.algorithm.aggregate(closed, uploads)
-    assert torch.equal(after.groups[ANCHOR]["mean"], closed.groups[ANCHOR]["mean"])
+    assert closed.shared["anchor"]["all"]["mean"].tolist() == [4.0] * 16  # (1·1 + 3·5) / 4
+    after = stage.algorithm.aggregate(closed, uploads, 1)
+    assert torch.equal(after.shared["anchor"]["all"]["mean"], closed.shared["anchor"]["all"]["mean"])
 
 
 def test_the_opening_leaves_every_client_and_the_extractor_as_they_were(small_spec: SpecMaker) -> None:

@@ -27,7 +27,7 @@ def test_the_server_averages_parameters_and_running_statistics_within_an_archite
     old = sent(0, 0, "", 7.0, 1).payload
     server = ServerState(dict.fromkeys(("tiny-mlp", "tiny-cnn", "tiny-bn"), old))
     uploads = [sent(0, 30, "tiny-bn", 1.0, 4), sent(1, 5, "tiny-mlp", 2.0, 6), sent(3, 10, "tiny-bn", 5.0, 2)]
-    groups = Run(small_spec(method)).algorithm.aggregate(server, uploads).groups
+    groups = Run(small_spec(method)).algorithm.aggregate(server, uploads, 1).groups
     assert {name: tensor.item() for name, tensor in groups["tiny-bn"].items()} == {
         "weight": 2.0,  # ¾·1 + ¼·5
         "running_mean": 20.0,

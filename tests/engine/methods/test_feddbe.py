@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from engine.kit.modules import Vector
 from engine.kit.tensors import copy_tensors
-from engine.methods.feddbe import MEANS, OFFSET
+from engine.methods.feddbe import OFFSET
 from engine.runtime.executor import Bench, Crew
 from engine.runtime.run import Run
 from tests.engine.conftest import SpecMaker, records_of
@@ -53,22 +53,24 @@ def test_the_opening_leaves_the_models_alone_and_its_mean_never_changes(init: st
     next(rounds)
     assert all(same(run.server.groups[group], tensors) for group, tensors in before.items())
     assert run._states.ids() == []
-    means = copy_tensors(run.server.groups[MEANS])
+    means = {group: copy_tensors(mean) for group, mean in run.server.shared["means"].items()}
     assert means.keys() == before.keys()
     list(rounds)
-    assert same(run.server.groups[MEANS], means)
+    assert all(same(run.server.shared["means"][group], mean) for group, mean in means.items())
 
 
 def test_the_mean_of_untrained_features_by_hand(small_spec: SpecMaker) -> None:
     run = Run(small_spec({"name": "feddbe", "init": "forward"}))
     next(run.rounds())
-    for architecture, mean in run.server.groups[MEANS].items():
+    for architecture, center in run.server.shared["means"].items():
         members = [k for k, name in enumerate(run.setup.architectures) if name == architecture]
         model, features = run.setup.model(architecture).eval(), []
         for k in members:
             train = run._client(run._originals[architecture], k, 0).train
             features.append(model.body(train.batch(torch.arange(len(train)))[0]))
-        assert torch.allclose(mean, torch.cat(features).mean(0), atol=1e-5)  # w_k ∝ n_k: the mean of all samples
+        assert torch.allclose(
+            center["mean"], torch.cat(features).mean(0), atol=1e-5
+        )  # w_k ∝ n_k: the mean of all samples
 
 
 def test_the_mean_after_training_is_the_moving_mean_of_every_client(small_spec: SpecMaker) -> None:
@@ -76,14 +78,14 @@ def test_the_mean_after_training_is_the_moving_mean_of_every_client(small_spec: 
     training = {"epochs": 1, "batch_size": 1000, "lr": 0.05}
     run = Run(small_spec({"name": "feddbe", "momentum": 0.5}, training=training))
     next(run.rounds())
-    for architecture, mean in run.server.groups[MEANS].items():
+    for architecture, center in run.server.shared["means"].items():
         members = [k for k, name in enumerate(run.setup.architectures) if name == architecture]
         total, by_hand = sum(run.setup.samples[k] for k in members), torch.zeros(16)
         for k in members:
             train = run._client(run._originals[architecture], k, 0).train
             features = run.setup.model(architecture).train().body(train.batch(torch.arange(len(train)))[0])
             by_hand += 0.5 * features.detach().mean(0) * len(train) / total
-        assert torch.allclose(mean, by_hand, atol=1e-5)
+        assert torch.allclose(center["mean"], by_hand, atol=1e-5)
 
 
 @pytest.mark.parametrize("momentum", [1.0, 0.25])
@@ -98,7 +100,7 @@ def test_one_step_by_hand(momentum: float, small_spec: SpecMaker) -> None:
     model, r = run.setup.model("tiny-mlp"), torch.zeros(16, requires_grad=True)
     images, labels = client.train.batch(torch.arange(len(client.train)))
     z = model.body(images)
-    distance = momentum * z.mean(0) - run.server.groups[MEANS]["tiny-mlp"]
+    distance = momentum * z.mean(0) - run.server.shared["means"]["tiny-mlp"]["mean"]
     loss = cross_entropy(model.head(z + r), labels) + 50 * (distance.square() / 2).mean()
     loss.backward()
     for name, parameter in model.named_parameters():

@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import cross_entropy, softmax
 
 from engine.kit import rng
-from engine.kit.contract import ServerState, Upload
+from engine.kit.contract import Upload
 from engine.kit.tensors import copy_tensors, load_tensors
-from engine.methods.fedgen import LABELS, FeatureGenerator
+from engine.methods.fedgen import FeatureGenerator
 from engine.runtime.checkpoint import Checkpoints
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
@@ -20,7 +20,6 @@ from tests.engine.methods.test_fd import STILL, client_and_run
 from tests.engine.methods.test_proposed import COLOUR, DIGITS, essence, prices
 
 SMALL_GENERATOR = {"name": "fedgen", "gen_steps": 3, "hidden_dim": 8, "noise_dim": 4}
-GENERATOR = "generator 16x4"
 
 
 @pytest.mark.parametrize("protocol", ["A", "B", "C"])
@@ -50,7 +49,7 @@ def test_labels_are_counted_once_over_all_clients_and_cost_no_scalars(small_spec
         torch.bincount(run._client(run._originals[run.setup.architectures[k]], k, 0).train.labels, minlength=4)
         for k in range(6)
     )
-    assert torch.equal(run.server.groups[LABELS]["counts"], expected)  # type: ignore[arg-type]
+    assert torch.equal(run.server.shared["labels"]["all"]["counts"], expected)  # type: ignore[arg-type]
     assert opening.scalars_up == opening.scalars_down == opening.client_flops == 0
 
 
@@ -87,7 +86,7 @@ def test_client_and_server_work_cost_what_the_formula_says() -> None:
 
 def trained_generator(run: Run) -> dict[str, torch.Tensor]:
     """Γ with statistics of its own, so that eval mode differs from train mode."""
-    tensors = copy_tensors(run.server.groups[GENERATOR])
+    tensors = copy_tensors(run.server.shared["generator"]["16x4"])
     tensors["normalise.running_mean"] += 0.3
     tensors["normalise.num_batches_tracked"] += 1
     return tensors
@@ -97,13 +96,13 @@ def test_the_clients_loss_is_what_the_equation_says(small_spec: SpecMaker) -> No
     """One batch and a learning rate of 0: the loss can be written down, with Γ in eval mode."""
     algorithm, client, run = client_and_run(small_spec({**SMALL_GENERATOR, "gen_weight": 2.0}, training=STILL))
     tensors = trained_generator(run)
-    server = ServerState({**run.server.groups, GENERATOR: tensors})
+    server = run.server.next(run.server.groups, generator={"16x4": tensors})
     received = algorithm.download(server, client)
 
     Γ = FeatureGenerator(4, 4, 8, 16).eval()
     load_tensors(Γ, tensors)
     images, y = client.train.batch(torch.arange(len(client.train)))
-    ỹ, u = Γ.draw(run.server.groups[LABELS]["counts"], len(y), client.draws("fedgen"))
+    ỹ, u = Γ.draw(run.server.shared["labels"]["all"]["counts"], len(y), client.draws("fedgen"))
     with torch.no_grad():
         expected = cross_entropy(client.model.train()(images), y)
         expected += 2.0 * cross_entropy(client.model.head(Γ(ỹ, u)), ỹ)
@@ -120,35 +119,35 @@ def test_one_step_of_the_generator_follows_the_ensemble_of_heads(small_spec: Spe
     draws = torch.Generator().manual_seed(5)
     heads = [{"weight": torch.randn(4, 16, generator=draws), "bias": torch.randn(4, generator=draws)} for _ in range(2)]
     uploads = [Upload(k, samples, "16x4", head) for k, samples, head in zip((0, 3), (30, 10), heads, strict=True)]
-    state = algorithm.aggregate(run.server, uploads)
+    state = algorithm.aggregate(run.server, uploads, 1)
 
     Γ = FeatureGenerator(4, 4, 8, 16)
-    load_tensors(Γ, run.server.groups[GENERATOR])
-    ỹ, u = Γ.draw(run.server.groups[LABELS]["counts"], 8, run.setup.server_draws(f"fedgen {GENERATOR}", 1))
+    load_tensors(Γ, run.server.shared["generator"]["16x4"])
+    ỹ, u = Γ.draw(run.server.shared["labels"]["all"]["counts"], 8, run.setup.server_draws("fedgen generator 16x4", 1))
     z = Γ.train()(ỹ, u)
     logits = 0.75 * (z @ heads[0]["weight"].T + heads[0]["bias"])
     logits = logits + 0.25 * (z @ heads[1]["weight"].T + heads[1]["bias"])
     loss = (logits.logsumexp(1) - logits[torch.arange(8), ỹ]).mean()
     gradients = torch.autograd.grad(loss, list(Γ.parameters()))
     for (name, parameter), g in zip(Γ.named_parameters(), gradients, strict=True):
-        found, expected = state.groups[GENERATOR][name], parameter - 0.01 * g / (g.abs() + 1e-8)
+        found, expected = state.shared["generator"]["16x4"][name], parameter - 0.01 * g / (g.abs() + 1e-8)
         clear = g.abs() > 1e-5  # the bias before batch norm has no gradient but rounding
         assert torch.allclose(found[clear], expected[clear], atol=1e-5), name
     assert torch.allclose(state.groups["16x4"]["bias"], 0.75 * heads[0]["bias"] + 0.25 * heads[1]["bias"])
-    assert state.groups[GENERATOR]["normalise.num_batches_tracked"] == 1
+    assert state.shared["generator"]["16x4"]["normalise.num_batches_tracked"] == 1
 
 
 def test_the_clients_loss_of_the_original_adds_a_divergence_and_fades(small_spec: SpecMaker) -> None:
     full = {**SMALL_GENERATOR, "gen_weight": 0.5, "full_fedgen": True}
     algorithm, client, run = client_and_run(small_spec(full, training=STILL))
     tensors = trained_generator(run)
-    received = algorithm.download(ServerState({**run.server.groups, GENERATOR: tensors}), client)
+    received = algorithm.download(run.server.next(run.server.groups, generator={"16x4": tensors}), client)
     Γ = FeatureGenerator(4, 4, 8, 16).eval()
     load_tensors(Γ, tensors)
     order = rng.generator(run.setup.seed, "batches", client.round, client.id, 0)
     [(images, y)] = client.train.shuffled(len(client.train), order, torch.Generator())
     draws = client.draws("fedgen")
-    ỹ, u = Γ.draw(run.server.groups[LABELS]["counts"], len(y), draws)
+    ỹ, u = Γ.draw(run.server.shared["labels"]["all"]["counts"], len(y), draws)
     noise = torch.rand(len(y), 4, generator=draws)
     with torch.no_grad():
         logits, head = client.model.train()(images), client.model.head
@@ -166,13 +165,13 @@ def test_the_original_weighs_teachers_by_their_labels_and_wants_different_featur
     draws = torch.Generator().manual_seed(5)
     heads = [{"weight": torch.randn(4, 16, generator=draws), "bias": torch.randn(4, generator=draws)} for _ in range(2)]
     uploads = [Upload(k, 10, "16x4", head) for k, head in zip((0, 3), heads, strict=True)]
-    state = run.algorithm.aggregate(run.server, uploads)
+    state = run.algorithm.aggregate(run.server, uploads, 1)
 
     Γ = FeatureGenerator(4, 4, 8, 16)
-    load_tensors(Γ, run.server.groups[GENERATOR])
-    ỹ, u = Γ.draw(run.server.groups[LABELS]["counts"], 8, run.setup.server_draws(f"fedgen {GENERATOR}", 1))
+    load_tensors(Γ, run.server.shared["generator"]["16x4"])
+    ỹ, u = Γ.draw(run.server.shared["labels"]["all"]["counts"], 8, run.setup.server_draws("fedgen generator 16x4", 1))
     z = Γ.train()(ỹ, u)
-    n = run.server.groups[LABELS]["of_clients"]
+    n = run.server.shared["labels"]["all"]["of_clients"]
     loss = torch.zeros(())
     for k, head in zip((0, 3), heads, strict=True):
         logits = z @ head["weight"].T + head["bias"]
@@ -184,7 +183,7 @@ def test_the_original_weighs_teachers_by_their_labels_and_wants_different_featur
     gradients = torch.autograd.grad(loss, list(Γ.parameters()))
     for (name, parameter), gradient in zip(Γ.named_parameters(), gradients, strict=True):
         g = gradient + 0.01 * parameter
-        found, expected = state.groups[GENERATOR][name], parameter - 3e-4 * g / (g.abs() + 1e-8)
+        found, expected = state.shared["generator"]["16x4"][name], parameter - 3e-4 * g / (g.abs() + 1e-8)
         clear = gradient.abs() > 1e-5
         assert torch.allclose(found[clear], expected[clear], atol=1e-7), name
 
@@ -199,7 +198,7 @@ def test_the_optimiser_of_the_original_goes_on_where_it_was_also_after_a_resume(
         found.append(record)
         if record.round == 1:
             saved = checkpoints.save(run)
-    assert run.server.groups[f"adam {GENERATOR}"]["expand.weight|step"] == 9
+    assert run.server.shared["adam"]["16x4"]["expand.weight|step"] == 9
     resumed = Run(spec, resume_from=checkpoints.load(saved.manifest, saved.sha256))
     assert same_results(list(resumed.rounds()), found[2:])
 
@@ -208,7 +207,7 @@ def test_training_teaches_the_generator_features_that_the_heads_recognise(small_
     run = Run(small_spec({"name": "fedgen", "gen_steps": 60}))
     list(run.rounds())
     Γ = FeatureGenerator(4, 32, 512, 16).eval()
-    load_tensors(Γ, run.server.groups[GENERATOR])
+    load_tensors(Γ, run.server.shared["generator"]["16x4"])
     ỹ, u = Γ.draw(torch.ones(4), 200, torch.Generator().manual_seed(0))
     head = run.server.groups["16x4"]
     with torch.no_grad():
@@ -228,7 +227,7 @@ def test_labels_are_drawn_as_often_as_they_occur() -> None:
 
 def test_the_generator_is_kept_over_rounds_and_never_private(small_spec: SpecMaker) -> None:
     run = Run(small_spec(SMALL_GENERATOR))
-    seen = [run.server.groups[GENERATOR]["expand.weight"].clone() for _ in run.rounds()]
+    seen = [run.server.shared["generator"]["16x4"]["expand.weight"].clone() for _ in run.rounds()]
     assert not any(torch.equal(a, b) for a, b in pairwise(seen))
     assert not any("generator" in name for k in run._states.ids() for name in run._states.get(k))
 
@@ -238,10 +237,10 @@ def test_a_head_group_without_participants_keeps_its_head_and_generator() -> Non
     run = Run(ExperimentSpec.parse({**DIGITS, "algorithm": SMALL_GENERATOR, "models": models}))
     next(run.rounds())
     head = {"weight": torch.zeros(10, 128), "bias": torch.zeros(10)}
-    state = run.algorithm.aggregate(run.server, [Upload(0, 10, "128x10", head)])
-    for group in ("512x10", "generator 512x10"):
-        assert state.groups[group] is run.server.groups[group]
-    assert state.groups["generator 128x10"]["normalise.num_batches_tracked"] == 3
+    state = run.algorithm.aggregate(run.server, [Upload(0, 10, "128x10", head)], 1)
+    assert state.groups["512x10"] is run.server.groups["512x10"]
+    assert state.shared["generator"]["512x10"] is run.server.shared["generator"]["512x10"]
+    assert state.shared["generator"]["128x10"]["normalise.num_batches_tracked"] == 3
 
 
 def test_every_option_changes_the_result(small_spec: SpecMaker) -> None:

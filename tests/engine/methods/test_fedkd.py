@@ -95,7 +95,7 @@ def test_the_server_step_by_hand(small_spec: SpecMaker) -> None:
     weights = shares([upload.samples for upload in uploads])
     mean = weighted_mean([decompress(upload.payload, start) for upload in uploads], weights)
     sent = decompress(compress(mean, 0.95 + 0.03 / 3), start)
-    server = stage.algorithm.aggregate(stage.run.server, uploads)
+    server = stage.algorithm.aggregate(stage.run.server, uploads, 1)
     for name, tensor in server.groups["all"].items():
         assert torch.equal(tensor, start[name] + sent[name])
 
@@ -134,7 +134,7 @@ def test_the_first_download_is_dense_and_later_ones_are_the_compressed_mean_upda
         assert expected is not None
         assert record.scalars_down == 3 * expected
         assert record.scalars_up < 3 * dense
-        expected = count_scalars(run.server.groups["update"])
+        expected = count_scalars(run.server.shared["update"]["all"])
         assert expected < dense
 
 
@@ -164,7 +164,7 @@ def test_on_a_strict_wire_a_client_that_was_away_pays_for_the_compressed_model(s
             away += len(came_back)
         if record.round > 0:
             before = record.cohort
-            update, model = (count_scalars(run.server.groups[group]) for group in ("update", "model"))
+            update, model = (count_scalars(run.server.shared[name]["all"]) for name in ("update", "model"))
     assert away > 0
     assert update != model
 
@@ -186,7 +186,7 @@ def test_on_a_strict_wire_a_client_keeps_the_lossy_base_it_was_sent(small_spec: 
     newcomer = next(k for k in range(6) if k not in first.cohort)
     client = run._seat(Bench(run._originals), newcomer, 2)
     algorithm.receive(client, algorithm.download(run.server, client))
-    sent = decompress(run.server.groups["model"], run.server.groups["all"])
+    sent = decompress(run.server.shared["model"]["all"], run.server.groups["all"])
     held = client.parts["memory"].mentee.state_dict()
     assert all(torch.equal(held[name], sent[name]) for name in sent)
     assert not torch.equal(held["body.fc1.weight"], run.server.groups["all"]["body.fc1.weight"])
@@ -196,8 +196,8 @@ def test_on_a_strict_wire_a_client_keeps_the_lossy_base_it_was_sent(small_spec: 
 def test_compressing_parameters_needs_no_base(small_spec: SpecMaker) -> None:
     run = Run(small_spec({**KD, "compressed": "parameters"}))
     list(run.rounds())
-    assert set(run.server.groups) == {"all", "model"}
-    sent = decompress(run.server.groups["model"], run.server.groups["all"])
+    assert set(run.server.shared) == {"model"}
+    sent = decompress(run.server.shared["model"]["all"], run.server.groups["all"])
     assert all(torch.equal(tensor, sent[name]) for name, tensor in run.server.groups["all"].items())
 
 
@@ -227,7 +227,7 @@ def test_a_head_that_needs_its_full_rank_is_not_lost(small_spec: SpecMaker) -> N
     start = stage.run.server.groups["all"]
     full = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
     full["head.weight"] = torch.eye(4, 128)
-    server = stage.algorithm.aggregate(stage.run.server, [Upload(0, 5, "all", compress(full, 0.95))])
+    server = stage.algorithm.aggregate(stage.run.server, [Upload(0, 5, "all", compress(full, 0.95))], 1)
     assert torch.allclose(server.groups["all"]["head.weight"], start["head.weight"] + torch.eye(4, 128), atol=1e-6)
 
 

@@ -119,7 +119,7 @@ def test_the_server_weighs_senders_alike_or_by_their_samples(small_spec: SpecMak
     uploads[1].payload["counts"][0] = 3
     for weights, mean in (("uniform", 6.0), ("size", 7.0)):
         algorithm, _, run = client_and_run(small_spec({"name": "fedproto", "weights": weights}))
-        assert held(run, algorithm.aggregate(run.server, uploads), 0) == {1: mean}
+        assert held(run, algorithm.aggregate(run.server, uploads, 1), 0) == {1: mean}
 
 
 @pytest.mark.parametrize(("forget", "kept"), [(False, {0: 2.0, 1: 3.0}), (True, {1: 3.0})])
@@ -127,8 +127,8 @@ def test_a_class_that_nobody_sent_is_kept_unless_asked_otherwise(
     forget: bool, kept: dict[int, float], small_spec: SpecMaker
 ) -> None:
     algorithm, _, run = client_and_run(small_spec({"name": "fedproto", "forget_missing": forget}))
-    first = algorithm.aggregate(run.server, [sent_by(0, [0, 1], [2.0, 4.0])])
-    assert held(run, algorithm.aggregate(first, [sent_by(1, [1], [3.0])]), 0) == kept
+    first = algorithm.aggregate(run.server, [sent_by(0, [0, 1], [2.0, 4.0])], 1)
+    assert held(run, algorithm.aggregate(first, [sent_by(1, [1], [3.0])], 2), 0) == kept
 
 
 def test_every_option_changes_the_result(small_spec: SpecMaker) -> None:

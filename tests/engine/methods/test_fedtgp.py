@@ -8,7 +8,7 @@ import torch
 
 from engine.kit.contract import ServerState, Upload
 from engine.kit.tensors import copy_tensors, load_tensors
-from engine.methods.fedtgp import NETWORK, TrainablePrototypes
+from engine.methods.fedtgp import TrainablePrototypes
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from tests.engine.conftest import SpecMaker
@@ -53,17 +53,17 @@ def start() -> ServerState:
     network = TrainablePrototypes(4, 2)
     generator = torch.Generator().manual_seed(3)
     tensors = {name: torch.randn(tensor.shape, generator=generator) for name, tensor in copy_tensors(network).items()}
-    return ServerState({"all": {}, NETWORK: tensors})
+    return ServerState({"all": {}}, {"network": {"all": tensors}})
 
 
 def test_one_step_of_the_server_follows_the_printed_loss(small_spec: SpecMaker) -> None:
     """The loss written out with sums and logarithms, and one step along its gradient."""
     algorithm = fedtgp(small_spec, server_epochs=1, server_lr=0.1)
     uploads = [sent(0, [0, 1], [[0.0, 0.0], [3.0, 4.0]]), sent(2, [1], [[3.0, 2.0]])]
-    state = algorithm.aggregate(start(), uploads)
+    state = algorithm.aggregate(start(), uploads, 1)
 
     network = TrainablePrototypes(4, 2)
-    load_tensors(network, start().groups[NETWORK])
+    load_tensors(network, start().shared["network"]["all"])
     δ = 3 * 2**0.5  # centres (0, 0) and (3, 3)
     loss = torch.zeros(())
     for p, c in (([0.0, 0.0], 0), ([3.0, 4.0], 1), ([3.0, 2.0], 1)):
@@ -72,27 +72,29 @@ def test_one_step_of_the_server_follows_the_printed_loss(small_spec: SpecMaker) 
         loss = loss + (D[c] + torch.stack([torch.exp(-value) for value in D]).sum().log()) / 3
     gradients = torch.autograd.grad(loss, list(network.parameters()))
     for (name, parameter), gradient in zip(network.named_parameters(), gradients, strict=True):
-        assert torch.allclose(state.groups[NETWORK][name], parameter - 0.1 * gradient, atol=1e-5), name
+        assert torch.allclose(state.shared["network"]["all"][name], parameter - 0.1 * gradient, atol=1e-5), name
 
 
 def test_the_server_emits_a_prototype_for_every_class(small_spec: SpecMaker) -> None:
-    state = fedtgp(small_spec).aggregate(start(), [sent(0, [1], [[3.0, 4.0]])])
+    state = fedtgp(small_spec).aggregate(start(), [sent(0, [1], [[3.0, 4.0]])], 1)
     assert state.groups["all"]["classes"].tolist() == [0, 1, 2, 3]
     network = TrainablePrototypes(4, 2)
-    load_tensors(network, state.groups[NETWORK])
+    load_tensors(network, state.shared["network"]["all"])
     assert torch.equal(network(), state.groups["all"]["means"])
     assert not state.groups["all"]["means"].requires_grad
 
 
 def test_a_prototype_that_meets_its_target_gives_no_nan(small_spec: SpecMaker) -> None:
-    zeros = {name: torch.zeros_like(tensor) for name, tensor in start().groups[NETWORK].items()}
-    state = fedtgp(small_spec).aggregate(ServerState({"all": {}, NETWORK: zeros}), [sent(0, [1], [[0.0, 0.0]])])
+    zeros = {name: torch.zeros_like(tensor) for name, tensor in start().shared["network"]["all"].items()}
+    state = fedtgp(small_spec).aggregate(
+        ServerState({"all": {}}, {"network": {"all": zeros}}), [sent(0, [1], [[0.0, 0.0]])], 1
+    )
     assert state.groups["all"]["means"].isfinite().all()
 
 
 def test_training_draws_a_prototype_to_what_was_sent_for_its_class(small_spec: SpecMaker) -> None:
     uploads = [sent(k, [0, 1], [[4.0, 0.0], [0.0, 4.0]]) for k in range(2)]
-    state = fedtgp(small_spec, server_epochs=300).aggregate(start(), uploads)
+    state = fedtgp(small_spec, server_epochs=300).aggregate(start(), uploads, 1)
     received = torch.tensor([[4.0, 0.0], [0.0, 4.0]])
     nearest = torch.cdist(received, state.groups["all"]["means"]).argmin(1)
     assert nearest.tolist() == [0, 1]
@@ -100,12 +102,12 @@ def test_training_draws_a_prototype_to_what_was_sent_for_its_class(small_spec: S
 
 def test_the_network_is_kept_over_rounds_and_starts_from_the_seed(small_spec: SpecMaker) -> None:
     run = Run(small_spec("fedtgp"))
-    seen = [run.server.groups[NETWORK]["embedding.weight"].clone() for _ in run.rounds()]
+    seen = [run.server.shared["network"]["all"]["embedding.weight"].clone() for _ in run.rounds()]
     assert seen[0].shape == (4, 16)
     assert not any(torch.equal(a, b) for a, b in pairwise(seen))
     again = Run(small_spec("fedtgp"))
     next(again.rounds())
-    assert torch.equal(again.server.groups[NETWORK]["embedding.weight"], seen[0])
+    assert torch.equal(again.server.shared["network"]["all"]["embedding.weight"], seen[0])
 
 
 def test_messages_and_server_work_are_priced_as_the_formula_says() -> None:

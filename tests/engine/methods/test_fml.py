@@ -77,7 +77,7 @@ def test_the_server_weighs_as_it_is_told(weighting: str, small_spec: SpecMaker) 
     assert len({upload.samples for upload in uploads}) > 1
     weights = [1 / 3] * 3 if weighting == "uniform" else shares([upload.samples for upload in uploads])
     expected = weighted_mean([upload.payload for upload in uploads], weights)
-    server = stage.algorithm.aggregate(stage.run.server, uploads)
+    server = stage.algorithm.aggregate(stage.run.server, uploads, 1)
     assert all(torch.equal(server.groups["all"][name], expected[name]) for name in expected)
 
 

@@ -73,7 +73,7 @@ def test_the_server_averages_heads_by_samples_and_leaves_an_absent_group_alone()
         Upload(0, 30, "128x10", {"weight": torch.tensor([[1.0]]), "bias": torch.tensor([0.0])}),
         Upload(1, 10, "128x10", {"weight": torch.tensor([[3.0]]), "bias": torch.tensor([4.0])}),
     ]
-    groups = run.algorithm.aggregate(server, uploads).groups
+    groups = run.algorithm.aggregate(server, uploads, 1).groups
     assert groups["128x10"]["weight"].item() == 1.5
     assert groups["128x10"]["bias"].item() == 1.0
     assert groups["512x10"] is old
@@ -129,7 +129,7 @@ def zero_head() -> ServerState:
 def test_one_step_of_fedghs_server_is_what_one_writes_by_hand(small_spec: SpecMaker) -> None:
     """φ = 0 answers 1/4 for every class; the gradient at p = 2, c = 1 is (1/4 - [c = 1])·2 for the weights."""
     algorithm = Run(small_spec({"name": "fedgh", "server_lr": 0.1})).algorithm
-    state = algorithm.aggregate(zero_head(), [rows_of(0, [1], [2.0])])
+    state = algorithm.aggregate(zero_head(), [rows_of(0, [1], [2.0])], 1)
     assert torch.allclose(state.groups["1x4"]["weight"][:, 0], torch.tensor([-0.05, 0.15, -0.05, -0.05]))
     assert torch.allclose(state.groups["1x4"]["bias"], torch.tensor([-0.025, 0.075, -0.025, -0.025]))
     assert state.groups["2x4"] == {}
@@ -147,7 +147,7 @@ def by_hand(pairs: list[tuple[float, int]], lr: float) -> tuple[torch.Tensor, to
 
 def test_fedghs_server_takes_the_pairs_in_the_order_of_clients_and_clears_its_gradients(small_spec: SpecMaker) -> None:
     algorithm = Run(small_spec({"name": "fedgh", "server_lr": 0.5, "server_epochs": 2})).algorithm
-    state = algorithm.aggregate(zero_head(), [rows_of(0, [1, 3], [2.0, -1.0]), rows_of(4, [0], [1.5])])
+    state = algorithm.aggregate(zero_head(), [rows_of(0, [1, 3], [2.0, -1.0]), rows_of(4, [0], [1.5])], 1)
     weight, bias = by_hand([(2.0, 1), (-1.0, 3), (1.5, 0)] * 2, 0.5)
     assert torch.allclose(state.groups["1x4"]["weight"][:, 0], weight, atol=1e-6)
     assert torch.allclose(state.groups["1x4"]["bias"], bias, atol=1e-6)
@@ -157,7 +157,7 @@ def test_fedghs_server_takes_the_pairs_in_the_order_of_clients_and_clears_its_gr
 def test_in_batches_fedghs_server_takes_one_step_per_batch(small_spec: SpecMaker) -> None:
     """All three pairs fit one batch of 8: the step follows the mean gradient."""
     algorithm = Run(small_spec({"name": "fedgh", "server_lr": 1.0, "server_steps": "batches"})).algorithm
-    state = algorithm.aggregate(zero_head(), [rows_of(0, [1, 3], [2.0, -1.0]), rows_of(4, [0], [1.5])])
+    state = algorithm.aggregate(zero_head(), [rows_of(0, [1, 3], [2.0, -1.0]), rows_of(4, [0], [1.5])], 1)
     p, c = torch.tensor([2.0, -1.0, 1.5]), torch.tensor([1, 3, 0])
     gradient = torch.full((3, 4), 0.25) - torch.eye(4)[c]
     assert torch.allclose(state.groups["1x4"]["weight"][:, 0], -(gradient * p[:, None]).mean(0), atol=1e-6)

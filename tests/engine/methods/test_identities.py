@@ -95,7 +95,7 @@ AVERAGING = [
 def test_with_everyone_there_and_equal_sizes_the_average_is_uniform(name: str, small_spec: SpecMaker) -> None:
     stage = Stage(Run(small_spec(name, **EQUAL)))
     uploads = [stage.upload(client) for client in range(stage.run.setup.clients)]
-    state = stage.algorithm.aggregate(stage.run.server, uploads)
+    state = stage.algorithm.aggregate(stage.run.server, uploads, 1)
     for group in {upload.group for upload in uploads}:
         sent = [upload.payload for upload in uploads if upload.group == group]
         assert same(state.groups[group], weighted_mean(sent, [1 / len(sent)] * len(sent)))

@@ -142,7 +142,7 @@ def test_the_server_weighs_by_samples(method: str, small_spec: SpecMaker) -> Non
             Upload(k, samples, real.group, {name: torch.full_like(t, value) for name, t in real.payload.items()})
             for k, (samples, value) in enumerate(zip(amounts, (1.0, 5.0), strict=True))
         ]
-        state = stage.algorithm.aggregate(stage.run.server, uploads).groups[real.group]
+        state = stage.algorithm.aggregate(stage.run.server, uploads, 1).groups[real.group]
         assert state.keys() == real.payload.keys()
         return {value for tensor in state.values() for value in tensor.flatten().tolist()}
 

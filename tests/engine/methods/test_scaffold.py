@@ -9,7 +9,6 @@ from engine.kit.contract import ServerState, Upload
 from engine.kit.modules import Shadow
 from engine.kit.sgd import SGD
 from engine.kit.tensors import join_groups, split_groups
-from engine.methods.scaffold import control
 from engine.runtime.run import Run
 from tests.engine.conftest import SpecMaker, records_of
 from tests.engine.methods.federation import (
@@ -104,13 +103,13 @@ def test_with_all_clients_the_server_keeps_the_mean_of_their_variates(small_spec
         mean = {
             name.replace("/", "."): torch.stack([c[name] for c in own_variates]).mean(0) for name in own_variates[0]
         }
-        assert close(run.server.groups[control(group)], mean)
+        assert close(run.server.shared["control"][group], mean)
 
 
 def test_one_client_is_standalone_without_momentum(small_spec: SpecMaker) -> None:
     controlled, alone = Run(small_spec("scaffold", **ONE_CLIENT)), Run(small_spec(training=PLAIN, **ONE_CLIENT))
     for _ in zip(controlled.rounds(), alone.rounds(), strict=True):
-        [group] = [name for name in controlled.server.groups if "control" not in name]
+        [group] = controlled.server.groups
         if alone._states.ids():
             assert close(controlled.server.groups[group], own(alone, 0, "model."))
 
@@ -133,11 +132,11 @@ def upload(client: int, y: float, delta: float, samples: int = 1) -> Upload:
 def test_the_server_by_hand(options: dict[str, Any], expected: float, small_spec: SpecMaker) -> None:
     run = Run(small_spec({"name": "scaffold", **options}, models={"family": "tiny-mlp"}))
     x = {"w": torch.tensor([10.0]), "running_mean": torch.tensor([0.0])}
-    server = ServerState({"tiny-mlp": x, control("tiny-mlp"): {"w": torch.tensor([1.0])}})
-    new = run.algorithm.aggregate(server, [upload(0, 2.0, 3.0), upload(4, 6.0, 9.0, samples=3)])
+    server = ServerState({"tiny-mlp": x}, {"control": {"tiny-mlp": {"w": torch.tensor([1.0])}}})
+    new = run.algorithm.aggregate(server, [upload(0, 2.0, 3.0), upload(4, 6.0, 9.0, samples=3)], 1)
     assert new.groups["tiny-mlp"]["w"].item() == expected
     assert new.groups["tiny-mlp"]["running_mean"].item() == (5.0 if "weights" in options else 4.0)  # never η_g
-    assert new.groups[control("tiny-mlp")]["w"].item() == 1 + 12 / 6  # six clients own it, two took part
+    assert new.shared["control"]["tiny-mlp"]["w"].item() == 1 + 12 / 6  # six clients own it, two took part
 
 
 def test_the_second_round_corrects_every_step_by_hand(small_spec: SpecMaker) -> None:
@@ -149,7 +148,7 @@ def test_the_second_round_corrects_every_step_by_hand(small_spec: SpecMaker) -> 
     sent = split_groups(plain.sent)["model"]
     group = plain.client.architecture
     c = {name: torch.full_like(tensor, 0.25) for name, tensor in variate.items()}
-    shifted = ServerState({**run.server.groups, control(group): c})
+    shifted = ServerState(run.server.groups, {"control": {group: c}})
     client = run._client(run._originals[group], 0, 1)
     corrected = split_groups(run.algorithm.local_update(client, run.algorithm.download(shifted, client)))
     for name, tensor in corrected["model"].items():

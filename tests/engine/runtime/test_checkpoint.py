@@ -1,19 +1,22 @@
 """Interrupted anywhere and resumed, a run gives the same bits."""
 
+import hashlib
 import itertools
 import json
 import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors.torch import save as to_bytes
 
 from engine.kit import rng
 from engine.methods import REGISTRY
 from engine.records import RoundRecord
 from engine.runtime import checkpoint as checkpoint_module
-from engine.runtime.checkpoint import Budget, CheckpointDamaged, Checkpoints, LocalFiles, rounds_with_checkpoints
+from engine.runtime.checkpoint import Budget, CheckpointDamaged, Checkpoints, LocalFiles, Saved, rounds_with_checkpoints
 from engine.runtime.run import Run
 from tests.engine.conftest import SpecMaker, records_of, same_results
 
@@ -41,6 +44,63 @@ def test_a_resumed_run_equals_an_undisturbed_one(
     assert snapshot.round == 2
     records += records_of(spec, resume_from=snapshot, threads=2)
     assert same_results(records, records_of(spec))
+
+
+SHARED: dict[str, dict[str, Any]] = {
+    "scaffold": {},
+    "fedgen": {"full_fedgen": True},
+    "fedkd": {"strict_wire": True, "small_model": "compfl-cnn"},
+    "fedtgp": {},
+    "feddbe": {},
+    "fedarc": {},
+    "compfl": {},
+}
+"""Methods whose server holds something beside its groups, and options with which it holds most."""
+
+IN_FORMAT_1 = {"control": "control of {}", "generator": "generator {}", "adam": "adam generator {}"}
+
+
+def to_format_1(folder: Path, saved: Saved) -> Saved:
+    """The same checkpoint as an earlier version wrote it: what is shared stood among the groups."""
+    state = Checkpoints(folder).load(saved.manifest, saved.sha256).server
+    groups = {group: dict(tensors) for group, tensors in state.groups.items()}
+    for name, content in state.shared.items():
+        if name == "means":
+            groups["means"] = {group: own["mean"] for group, own in content.items()}
+        else:
+            groups |= {IN_FORMAT_1.get(name, name).format(group): dict(own) for group, own in content.items()}
+    manifest = json.loads((folder / saved.manifest).read_bytes())
+    content = to_bytes({f"{group}|{name}": t.contiguous() for group, own in groups.items() for name, t in own.items()})
+    (folder / "server.safetensors").write_bytes(content)
+    entry = {"file": "server.safetensors", "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    text = json.dumps({**manifest, "format": 1, "groups": list(groups), "server": entry}).encode()
+    (folder / "manifest.json").write_bytes(text)
+    return Saved("manifest.json", hashlib.sha256(text).hexdigest(), saved.round)
+
+
+@pytest.mark.parametrize("method", SHARED)
+def test_a_run_continues_from_a_checkpoint_of_the_format_before(
+    method: str, small_spec: SpecMaker, tmp_path: Path
+) -> None:
+    topology = "token-walk" if method == "compfl" else "server"
+    spec = small_spec({"name": method, **SHARED[method]}, topology=topology)
+    run, checkpoints = Run(spec), Checkpoints(tmp_path)
+    records = list(itertools.islice(run.rounds(), 3))
+    assert run.server.shared, "nothing to tell apart"
+    old = to_format_1(tmp_path, checkpoints.save(run))
+    resumed = Run(spec, resume_from=checkpoints.load(old.manifest, old.sha256))
+    assert same_results(records + list(resumed.rounds()), records_of(spec))
+
+
+def test_a_checkpoint_of_a_later_format_is_refused(small_spec: SpecMaker, tmp_path: Path) -> None:
+    run = Run(small_spec())
+    list(run.rounds())
+    saved = Checkpoints(tmp_path).save(run)
+    manifest = json.loads((tmp_path / saved.manifest).read_bytes())
+    later = json.dumps({**manifest, "format": 3}).encode()
+    (tmp_path / "later.json").write_bytes(later)
+    with pytest.raises(CheckpointDamaged, match="has format 3, but this version reads 1 and 2"):
+        Checkpoints(tmp_path).load("later.json", hashlib.sha256(later).hexdigest())
 
 
 def test_rounds_after_an_older_checkpoint_are_computed_again(small_spec: SpecMaker, tmp_path: Path) -> None:

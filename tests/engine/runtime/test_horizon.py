@@ -14,6 +14,7 @@ from engine.runtime.horizon import Untellable, at_horizon
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from tests.engine.conftest import SpecMaker, records_of
+from tests.engine.methods.federation import parts
 
 SHORT, LONG = 3, 6
 Tensors = dict[str, torch.Tensor]
@@ -45,7 +46,7 @@ def began(spec: ExperimentSpec) -> tuple[list[RoundRecord], list[Tensors]]:
     """The first rounds, and all that is kept after them."""
     run = Run(spec)
     records = list(islice(run.rounds(), SHORT + 1))
-    server = {f"{group}.{name}": t for group, tensors in run.server.groups.items() for name, t in tensors.items()}
+    server = {f"{group}.{name}": t for group, tensors in parts(run.server).items() for name, t in tensors.items()}
     return records, [server, *(dict(run._states.get(client)) for client in range(spec.clients))]
 
 

@@ -22,7 +22,7 @@ from engine.runtime.run import Diverged, Run
 from engine.runtime.screening import NOT_FINITE, screened
 from engine.spec.experiment import ExperimentSpec
 from tests.engine.conftest import SpecMaker, records_of, same_results
-from tests.engine.methods.federation import same, server_history
+from tests.engine.methods.federation import parts, same, server_history
 
 METHODS = list(REGISTRY)
 TALKATIVE = [method for method in METHODS if method != "standalone"]
@@ -66,7 +66,7 @@ def fails(*client_ids: int, round: int | None = None) -> Harm:
 
 def everything_is_finite(run: Run) -> bool:
     kept = [run._states.get(client) for client in run._states.ids()]
-    return all(all_finite(tensors.values()) for tensors in [*run.server.groups.values(), *kept])
+    return all(all_finite(tensors.values()) for tensors in [*parts(run.server).values(), *kept])
 
 
 def message(client: int, samples: int, value: float) -> ClientResult:
@@ -83,7 +83,7 @@ def message(client: int, samples: int, value: float) -> ClientResult:
 def test_the_weights_of_those_that_can_be_used_are_normalised_again(small_spec: SpecMaker) -> None:
     run = Run(small_spec("fedavg"))
     run.server = ServerState({"all": {"θ": torch.zeros(2)}})
-    server, of_server = run._aggregate([message(0, 10, 1.0), message(1, 20, NAN), message(2, 30, 4.0)])
+    server, of_server = run._aggregate([message(0, 10, 1.0), message(1, 20, NAN), message(2, 30, 4.0)], 1)
     assert server.groups["all"]["θ"].tolist() == [3.25, 3.25]  # (10·1 + 30·4) / 40
     assert of_server == []
 
@@ -91,7 +91,7 @@ def test_the_weights_of_those_that_can_be_used_are_normalised_again(small_spec: 
 def test_a_server_that_gets_nothing_it_can_use_keeps_its_state(small_spec: SpecMaker) -> None:
     run = Run(small_spec("fedavg"))
     run.server = ServerState({"all": {"θ": torch.ones(2)}}, flops=5)
-    server, _ = run._aggregate([message(0, 10, NAN), message(1, 20, float("inf"))])
+    server, _ = run._aggregate([message(0, 10, NAN), message(1, 20, float("inf"))], 1)
     assert server.groups["all"]["θ"].tolist() == [1.0, 1.0]
     assert server.flops == 0
 
@@ -143,10 +143,10 @@ def test_when_nothing_can_be_used_the_server_keeps_its_state_and_the_rounds_go_o
     before: Mapping[str, Mapping[str, Tensor]] = {}
     for record in run.rounds():
         if record.round == 0:
-            before = {group: copy_tensors(tensors) for group, tensors in run.server.groups.items()}
+            before = {name: copy_tensors(tensors) for name, tensors in parts(run.server).items()}
         else:
             assert [note.client for note in record.dropped] == record.cohort
-        assert all(same(run.server.groups[group], before[group]) for group in before)
+        assert all(same(parts(run.server)[name], before[name]) for name in before)
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -193,10 +193,10 @@ def test_a_server_whose_own_training_diverges_keeps_its_state_for_that_round(sma
         run = Run(spec)
         honest = run.algorithm.aggregate
 
-        def aggregate(server: ServerState, uploads: Any) -> ServerState:
-            if server.round == 1:
+        def aggregate(server: ServerState, uploads: Any, round: int) -> ServerState:
+            if round == 2:
                 raise Diverged(2, None, NAN)
-            return honest(server, uploads)
+            return honest(server, uploads, round)
 
         run.algorithm.aggregate = aggregate  # type: ignore[method-assign]
         return run
@@ -215,7 +215,7 @@ def test_a_server_whose_own_training_diverges_keeps_its_state_for_that_round(sma
 
 def test_a_state_of_the_server_that_is_not_finite_is_not_taken(small_spec: SpecMaker) -> None:
     run = Run(small_spec("fedavg", models={"family": "tiny-cnn"}))
-    run.algorithm.aggregate = lambda server, _: ServerState(  # type: ignore[method-assign]
+    run.algorithm.aggregate = lambda server, *_: ServerState(  # type: ignore[method-assign]
         {group: spoiled(tensors) for group, tensors in server.groups.items()}
     )
     records = list(run.rounds())

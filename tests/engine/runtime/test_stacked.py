@@ -8,6 +8,7 @@ from engine.records import RoundRecord
 from engine.runtime.run import Diverged, Interrupted, Run
 from engine.spec.experiment import ExperimentSpec
 from tests.engine.conftest import SpecMaker, records_of, same_results
+from tests.engine.methods.federation import parts
 
 # every client has another number of samples, so that steps, last batches and the moment of leaving differ
 UNEVEN: dict[str, Any] = {"participation": 1.0, "clients": 7, "partition": {"name": "dirichlet", "beta": 1.0}}
@@ -21,7 +22,7 @@ def run_both(spec: ExperimentSpec, **options: Any) -> tuple[Run, Run, list[Round
 
 def largest_difference(first: Run, second: Run) -> float:
     """Between the tensors that the clients and the server hold at the end."""
-    pairs = [(first.server.groups[group], second.server.groups[group]) for group in first.server.groups]
+    pairs = list(zip(parts(first.server).values(), parts(second.server).values(), strict=True))
     pairs += [(first._states.get(client), second._states.get(client)) for client in first._states.ids()]
     return max(
         (float((own[name].double() - other[name].double()).abs().max()) for own, other in pairs for name in own),
