@@ -81,7 +81,8 @@ class WeightsRequest(ArtifactRequest):
 
         def network(client: Client, received: Payload) -> dict[str, Tensor]:
             """The one that answers, where a method has several."""
-            predictor = run.algorithm.predictor(client, received)
+            run.algorithm.prepare(client, received)
+            predictor = run.algorithm.predictor(client)
             model = predictor if isinstance(predictor, SplitModel) else client.model
             return {
                 network_key(client.id, model.architecture, name): tensor.cpu()
@@ -130,7 +131,7 @@ class FeaturesRequest(SamplesRequest):
         chosen = self.chosen(run.spec.clients)
 
         def look(client: Client, received: Payload) -> tuple[Tensor, Tensor]:
-            run.algorithm.predictor(client, received)
+            run.algorithm.prepare(client, received)
             drawn = self.drawn(client)
             return _over(client, run.algorithm.features(client), drawn).flatten(1).cpu(), drawn.index
 
@@ -191,12 +192,10 @@ class PicturesRequest(SamplesRequest):
         chosen = self.chosen(run.spec.clients)
 
         def look(client: Client, received: Payload) -> dict[str, Array]:
+            run.algorithm.prepare(client, received)
             drawn = self.drawn(client)
             original = run.dataset.images[drawn.index].permute(0, 3, 1, 2).cpu()
-            made = {
-                name: _over(client, path, drawn).cpu()
-                for name, path in run.algorithm.pictures(client, received).items()
-            }
+            made = {name: _over(client, path, drawn).cpu() for name, path in run.algorithm.pictures(client).items()}
             rows = {"original": original, **made, "label": run.dataset.labels[drawn.index], "sample": drawn.index}
             return {name: tensor.contiguous().numpy() for name, tensor in rows.items()}
 

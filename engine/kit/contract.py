@@ -323,23 +323,28 @@ class Algorithm(ABC, Generic[P]):
         """The state after a round of which nothing can be used: the server keeps what it has."""
         return replace(server, flops=0)
 
-    def predictor(self, client: Client, received: Payload | None) -> Predictor | None:
-        """The inference path, or None while there is none yet.
+    def prepare(self, client: Client, received: Payload | None) -> None:
+        """Make the client ready to answer; called before the hooks below, which change nothing.
 
-        `received` is the newest download, or None right after the client's own local work. What it changes in the
+        `received` is the newest download, or None right after the client's own local work. What this changes in the
         client is forgotten after the test.
         """
-        return client.model
+        return
 
-    def readouts(self, client: Client, received: Payload | None) -> Mapping[str, Predictor]:
+    def features(self, client: Client) -> Predictor:
+        """Images to the vectors (B, d) that the client answers from."""
+        return client.model.body
+
+    def predictor(self, client: Client) -> Predictor | None:
+        """The inference path, or None while there is none yet: by default the client's head on its features."""
+        f, h = self.features(client), client.model.head
+        return client.model if f is client.model.body else lambda x: h(f(x))
+
+    def readouts(self, client: Client) -> Mapping[str, Predictor]:
         """Further inference paths, tested right after the predictor. The accuracy of x is the trace `accuracy_x`."""
         return {}
 
-    def features(self, client: Client) -> Predictor:
-        """Images to the vectors (B, d) that the predictor answers from; called right after it was made."""
-        return client.model.body
-
-    def pictures(self, client: Client, received: Payload) -> Mapping[str, Predictor]:
+    def pictures(self, client: Client) -> Mapping[str, Predictor]:
         """Images to images of the same size that the method makes of them, by name; none by default."""
         return {}
 

@@ -4,7 +4,7 @@ from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from engine.kit.contract import AlgorithmParams, Client, Moment, Payload, Predictor
+from engine.kit.contract import AlgorithmParams, Client, Moment, Payload
 from engine.kit.sharing import AveragesPerArchitecture
 from engine.kit.training import Unit, fit, supervised
 
@@ -25,10 +25,9 @@ class TunesForTest(AveragesPerArchitecture[T]):
 
     tested = Moment.BEFORE_LOCAL_WORK
 
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        tuned = super().predictor(client, received)
+    def prepare(self, client: Client, received: Payload | None) -> None:
+        super().prepare(client, received)
         self._tune(client)
-        return tuned
 
     def _tune(self, client: Client) -> None:
         model, head_only = client.model, self.params.ft_part == "head"

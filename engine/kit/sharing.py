@@ -35,6 +35,11 @@ class AveragesModule(Algorithm[P]):
     def upload(self, client: Client) -> Payload:
         return copy_tensors(self.shared(client))
 
+    def prepare(self, client: Client, received: Payload | None) -> None:
+        """A client answers with the module as its own work left it, or with the newest one of the server."""
+        if received is not None:
+            self.receive(client, received)
+
     def weights(self, uploads: Sequence[Upload]) -> list[float]:
         """w_k = n_k / Σ n_j over those who returned."""
         return shares([upload.samples for upload in uploads])
@@ -53,12 +58,6 @@ class AveragesPerArchitecture(AveragesModule[P]):
 
     def group(self, client: Client) -> str:
         return client.architecture
-
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        """The client's model as its own work left it, or with the newest shared part."""
-        if received is not None:
-            self.receive(client, received)
-        return client.model
 
 
 class AveragesModels(AveragesPerArchitecture[P]):
@@ -101,12 +100,6 @@ class SharesHead(AveragesModule[P]):
 
     def private(self, client: Client) -> Mapping[str, nn.Module]:
         return {"model.body": client.model.body}
-
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        """With the head just trained, or with the newest one of the server."""
-        if received is not None:
-            self.receive(client, received)
-        return client.model
 
 
 SmallModel = Literal["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5", "fedavgcnn", "compfl-cnn"]
@@ -226,8 +219,11 @@ class SharesPrototypes(SharesClassTable[Q]):
         """The classes among which the nearest prototype is looked for."""
         return list(range(self.setup.classes))
 
-    def predictor(self, client: Client, received: Payload | None) -> Predictor | None:
-        table = client.part("table", ClassTable) if received is None else self.receive(client, received)
+    def prepare(self, client: Client, received: Payload | None) -> None:
+        if received is not None:
+            self.receive(client, received)
+
+    def predictor(self, client: Client) -> Predictor | None:
         if self.params.readout == "head":
             return client.model
-        return table.nearest(client.model.body, self.candidates(client))
+        return client.part("table", ClassTable).nearest(client.model.body, self.candidates(client))

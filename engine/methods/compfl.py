@@ -48,7 +48,6 @@ from engine.kit.contract import (
     Client,
     Method,
     Payload,
-    Predictor,
     Samples,
     ServerState,
     Setup,
@@ -286,10 +285,9 @@ class CompFL(AveragesPerArchitecture[CompFLParams]):
         self._improve(client, selected, fresh, teachers)
         return self.upload(client)
 
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
+    def prepare(self, client: Client, received: Payload | None) -> None:
         if received is not None:
             self._receive_experts(client, received)
-        return client.model
 
     # without a server
 

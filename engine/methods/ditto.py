@@ -61,8 +61,8 @@ class Ditto(AveragesModels[DittoParams]):
         fit(client, personal_objective, client.train, update=[v], epochs=self.params.personal_epochs)
         return upload
 
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        return client.parts[PERSONAL]
-
     def features(self, client: Client) -> Predictor:
         return client.part(PERSONAL, SplitModel).body
+
+    def predictor(self, client: Client) -> Predictor:
+        return client.parts[PERSONAL]

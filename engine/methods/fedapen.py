@@ -119,14 +119,15 @@ class FedAPEN(SharesSmallModel[FedAPENParams]):
         lr, a, y = self.params.weight_lr, ensemble.a.item(), adaptability.labels
         ensemble.a.fill_(learn_share(of_F, of_G, y, a, lr=lr, epochs=epochs, batch_size=batch_size))
 
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        if received is not None:
-            self.receive(client, received)
-        self._learn_weight(client, self._split(client)[1])  # forgotten after the test
+    def prepare(self, client: Client, received: Payload | None) -> None:
+        super().prepare(client, received)
+        self._learn_weight(client, self._split(client)[1])
+
+    def predictor(self, client: Client) -> Predictor:
         F, G, a = client.model, self.shared(client), client.part("ensemble", Ensemble).a
         return lambda x: a * F(x) + (1 - a) * G(x)
 
-    def readouts(self, client: Client, received: Payload | None) -> Mapping[str, Predictor]:
+    def readouts(self, client: Client) -> Mapping[str, Predictor]:
         return {"private": client.model, "shared": self.shared(client)}
 
     def features(self, client: Client) -> Predictor:

@@ -176,17 +176,6 @@ class FedARC(AveragesModule[FedARCParams]):
         fused: Tensor = client.parts["projector"](torch.cat([zF, client.parts["small"](x)], 1))
         return fused
 
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        if received is not None:
-            self.receive(client, received)
-        h, vectors = client.model.head, self.features(client)
-
-        def answer(x: Tensor) -> Tensor:
-            logits: Tensor = h(vectors(x))
-            return logits
-
-        return answer
-
     def features(self, client: Client) -> Predictor:
         f, G, P = client.model.body, client.parts["small"], client.parts["projector"]
         if self.params.inference == "raw_local":

@@ -103,16 +103,6 @@ class FedDBE(AveragesModels[FedDBEParams]):
         offsets = [Unit(r, weight_decay=0.0)] if offset else []
         fit(client, objective, client.train, update=[client.model, *offsets])
 
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        super().predictor(client, received)
-        h, shifted = client.model.head, self.features(client)
-
-        def answer(x: Tensor) -> Tensor:
-            logits: Tensor = h(shifted(x))
-            return logits
-
-        return answer
-
     def features(self, client: Client) -> Predictor:
         f, r = client.model.body, client.part(OFFSET, Vector)
 

@@ -131,6 +131,9 @@ class FedKD(SharesSmallModel[FedKDParams]):
             load_tensors(memory.mentee, θ)
             memory.round.fill_(server_round)
 
+    def prepare(self, client: Client, received: Payload | None) -> None:
+        return  # the mentee does not answer
+
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)
         F, G, W, params = client.model, self.shared(client), client.parts["hidden"], self.params

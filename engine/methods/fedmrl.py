@@ -88,10 +88,5 @@ class FedMRL(SharesSmallModel[FedMRLParams]):
         z: Tensor = client.parts["projector"](torch.cat([self.shared(client).body(x), client.model.body(x)], 1))
         return z
 
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        if received is not None:
-            self.receive(client, received)
-        return lambda x: client.model.head(self._fused(client, x))
-
     def features(self, client: Client) -> Predictor:
         return lambda x: self._fused(client, x)

@@ -66,8 +66,7 @@ class FedRoD(AveragesModels[FedRoDParams]):
         fit(client, objective, client.train, update=[client.model, ψ])
         return self.upload(client)
 
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        super().predictor(client, received)
+    def predictor(self, client: Client) -> Predictor:
         f, φ, ψ = client.model.body, client.model.head, client.parts[RESIDUAL]
 
         def personal(x: Tensor) -> Tensor:
@@ -77,5 +76,5 @@ class FedRoD(AveragesModels[FedRoDParams]):
 
         return personal
 
-    def readouts(self, client: Client, received: Payload | None) -> dict[str, Predictor]:
+    def readouts(self, client: Client) -> dict[str, Predictor]:
         return {"generic": client.model}

@@ -85,10 +85,10 @@ class PFedAFM(AveragesModule[PFedAFMParams]):
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)
         h, G, α = client.model.head, client.parts["small"], client.part("alpha", Vector)
-        mixed = self._mixture(client)
+        R = self.features(client)
 
         def mixed_objective(x: Tensor, y: Tensor) -> Tensor:
-            return cross_entropy(mixed(x), y)  # Eq. of phase 1
+            return cross_entropy(h(R(x)), y)  # Eq. of phase 1
 
         def small_objective(x: Tensor, y: Tensor) -> Tensor:
             return cross_entropy(h(G(x)), y)  # Eq. of phase 2: no mixing
@@ -112,23 +112,9 @@ class PFedAFM(AveragesModule[PFedAFMParams]):
         self._trace_mixture(client, α.value.detach())
         return upload
 
-    def predictor(self, client: Client, received: Payload | None) -> Predictor:
-        if received is not None:
-            self.receive(client, received)
-        return self._mixture(client)
-
-    def readouts(self, client: Client, received: Payload | None) -> Mapping[str, Predictor]:
+    def readouts(self, client: Client) -> Mapping[str, Predictor]:
         small, model = client.parts["small"], client.model
         return {"small": lambda x: model.head(small(x)), "large": model}
-
-    def _mixture(self, client: Client) -> Predictor:
-        h, mixture = client.model.head, self.features(client)
-
-        def mixed(x: Tensor) -> Tensor:
-            logits: Tensor = h(mixture(x))
-            return logits
-
-        return mixed
 
     def features(self, client: Client) -> Predictor:
         f, G, vector = client.model.body, client.parts["small"], client.part("alpha", Vector)

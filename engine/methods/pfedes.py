@@ -96,6 +96,5 @@ class PFedES(AveragesModule[PFedESParams]):
         fit(client, proxy_objective, client.train, update=[G], through=[F], epochs=self.params.proxy_epochs)
         return self.upload(client)
 
-    def pictures(self, client: Client, received: Payload) -> Mapping[str, Predictor]:
-        self.receive(client, received)
+    def pictures(self, client: Client) -> Mapping[str, Predictor]:
         return {"enhanced": client.parts["proxy"]}

@@ -53,10 +53,11 @@ def test_client(algorithm: Algorithm[AlgorithmParams], client: Client, received:
     """
     training_meter, client.meter = client.meter, Meter()
     try:
-        predictor = algorithm.predictor(client, received)
+        algorithm.prepare(client, received)
+        predictor = algorithm.predictor(client)
         if predictor is None:
             return None
-        paths = {"": predictor, **algorithm.readouts(client, received)}
+        paths = {"": predictor, **algorithm.readouts(client)}
         paths = {name: client.compute.inference(path) for name, path in paths.items()}
         for module in (client.model, client.parts):
             module.eval()

@@ -77,14 +77,15 @@ def check_answers(run: Run) -> None:
         return
 
     def ask(client: Any, received: Any) -> None:
-        predictor = run.algorithm.predictor(client, received)
+        run.algorithm.prepare(client, received)
+        features, predictor = run.algorithm.features(client), run.algorithm.predictor(client)
         assert predictor is not None
         head = client.parts[PERSONAL].head if method == "ditto" else client.model.head
         client.model.eval()
         client.parts.eval()
         images, _ = next(client.test.in_order())
         with torch.no_grad():
-            assert torch.equal(head(run.algorithm.features(client)(images)), predictor(images))
+            assert torch.equal(head(features(images)), predictor(images))
 
     run.interview(range(3), ask)
 

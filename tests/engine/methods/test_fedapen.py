@@ -153,7 +153,8 @@ def test_an_idle_client_keeps_its_weight_and_a_test_learns_only_a_copy(small_spe
 def test_it_answers_with_the_weighted_logits_of_both_models(small_spec: SpecMaker) -> None:
     stage = stage_of(small_spec, weight_epochs=0)
     client = stage.client()
-    predictor = stage.algorithm.predictor(client, stage.run.server.groups["all"])
+    stage.algorithm.prepare(client, stage.run.server.groups["all"])
+    predictor = stage.algorithm.predictor(client)
     client.parts["ensemble"].a.fill_(0.25)
     images, _ = client.test.batch(torch.arange(len(client.test)))
     client.model.eval()

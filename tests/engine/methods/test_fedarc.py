@@ -86,7 +86,7 @@ def test_local_work_is_that_of_the_paper(
         answer = expected.F.head(expected.features(images)[2] + expected.r.local.value)
         for module in (client.model, client.parts):
             module.eval()
-        assert torch.allclose(stage.algorithm.predictor(client, None)(images), answer, rtol=1e-3, atol=1e-5)
+        assert torch.allclose(stage.algorithm.predictor(client)(images), answer, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("level", ["extractor", "fused"])
@@ -218,7 +218,7 @@ def test_answers_may_come_from_the_local_features_alone(small_spec: SpecMaker) -
     client = stage.client()
     images, _ = client.test.batch(torch.arange(len(client.test)))
     with torch.no_grad():
-        assert torch.equal(stage.algorithm.predictor(client, None)(images), client.model(images))
+        assert torch.equal(stage.algorithm.predictor(client)(images), client.model(images))
 
 
 def test_the_shared_width_is_half_of_the_feature_unless_it_is_given(small_spec: SpecMaker) -> None:

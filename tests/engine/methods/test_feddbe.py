@@ -136,7 +136,8 @@ def test_offsets_are_private_differ_and_stay_zero_when_switched_off(small_spec: 
 def test_the_answer_comes_from_the_shifted_feature(small_spec: SpecMaker) -> None:
     run = finished(small_spec("feddbe"))
     client = run._seat(Bench(run._originals), run._states.ids()[0], 3)
-    predictor = run.algorithm.predictor(client, run.algorithm.download(run.server, client))
+    run.algorithm.prepare(client, run.algorithm.download(run.server, client))
+    predictor = run.algorithm.predictor(client)
     assert predictor is not None
     client.model.eval()
     images, _ = client.test.batch(torch.arange(3))

@@ -103,7 +103,8 @@ def test_it_is_tested_with_its_own_small_model_under_a_and_the_average_under_b(
     client = stage.client()
     upload = stage.algorithm.local_update(client, stage.run.server.groups["all"])
     images, _ = client.test.batch(torch.arange(len(client.test)))
-    stage.algorithm.predictor(client, None if own else stage.run.server.groups["all"])(images)
+    stage.algorithm.prepare(client, None if own else stage.run.server.groups["all"])
+    stage.algorithm.predictor(client)(images)
     used = client.parts["small"].state_dict()["head.weight"]
     assert torch.equal(used, upload["head.weight"] if own else stage.run.server.groups["all"]["head.weight"])
 

@@ -168,12 +168,14 @@ def test_all_clients_read_out_the_newest_prototypes_under_b(method: str, small_s
 def test_own_candidates_never_answer_with_a_foreign_class(small_spec: SpecMaker) -> None:
     algorithm, client, _ = client_and_run(small_spec({"name": "fedproto", "readout": "proto", "candidates": "own"}))
     everyone = {"classes": torch.arange(4), "means": torch.randn(4, 16, generator=torch.Generator().manual_seed(0))}
-    predictor = algorithm.predictor(client, everyone)
+    algorithm.prepare(client, everyone)
+    predictor = algorithm.predictor(client)
     images, _ = client.test.batch(torch.arange(len(client.test)))
     assert set(predictor(images).argmax(1).tolist()) <= set(client.train.classes())
     foreign = [c for c in range(4) if c not in client.train.classes()]
     table = {name: tensor[foreign] for name, tensor in everyone.items()}
-    assert algorithm.predictor(client, table) is None
+    algorithm.prepare(client, table)
+    assert algorithm.predictor(client) is None
 
 
 def test_the_preset_of_family_b_has_its_own_values() -> None:

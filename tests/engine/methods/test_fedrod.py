@@ -94,7 +94,7 @@ def test_the_private_loss_does_not_reach_the_shared_model(small_spec: SpecMaker)
 
 def test_the_answer_is_the_sum_of_both_heads(small_spec: SpecMaker) -> None:
     for work in local_work(run := Run(small_spec("fedrod"))):
-        client, predictor = work.client, run.algorithm.predictor(work.client, None)
+        client, predictor = work.client, run.algorithm.predictor(work.client)
         client.model.eval()
         images, _ = client.test.batch(torch.arange(4))
         z = client.model.body(images)

@@ -106,9 +106,9 @@ def test_a_and_c_test_with_the_local_head_and_b_with_the_newest_global_one(metho
     received = dict(run.algorithm.download(run.server, client))
     run.algorithm.local_update(client, received)
     trained = client.model.head.weight.detach().clone()  # type: ignore[operator]
-    run.algorithm.predictor(client, None)
+    run.algorithm.prepare(client, None)
     assert torch.equal(client.model.head.weight, trained)  # type: ignore[arg-type]
-    run.algorithm.predictor(client, received)
+    run.algorithm.prepare(client, received)
     assert not torch.equal(client.model.head.weight, trained)  # type: ignore[arg-type]
 
 

@@ -69,7 +69,7 @@ def models(spec: ExperimentSpec) -> list[list[Tensors]]:
     run = Run(spec)
 
     def answering(client: Client, received: Payload) -> Tensors:
-        run.algorithm.predictor(client, received)
+        run.algorithm.prepare(client, received)
         return copy_tensors(client.model)
 
     return [run.interview(range(run.setup.clients), answering) for _record in run.rounds()]

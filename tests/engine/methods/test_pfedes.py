@@ -43,7 +43,7 @@ def test_local_work_is_that_of_the_paper(client_id: int, μ: float, small_spec: 
 def test_the_private_model_answers_for_the_original_image(small_spec: SpecMaker) -> None:
     stage = Stage(Run(small_spec("pfedes")))
     client = stage.client()
-    assert stage.algorithm.predictor(client, None) is client.model
+    assert stage.algorithm.predictor(client) is client.model
 
 
 def test_the_paper_s_proxy_is_two_convolutions_each_with_a_relu_behind_it() -> None:

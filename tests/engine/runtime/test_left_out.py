@@ -340,20 +340,20 @@ def test_resumed_in_the_middle_with_a_client_that_sits_out_the_bits_are_the_same
 
 def test_an_answer_that_is_no_number_is_wrong(small_spec: SpecMaker) -> None:
     run = Run(small_spec("standalone", participation=1.0, rounds=1))
-    run.algorithm.predictor = lambda client, _: lambda x: client.model(x) * NAN  # type: ignore[method-assign]
+    run.algorithm.predictor = lambda client: lambda x: client.model(x) * NAN  # type: ignore[method-assign]
     assert set(list(run.rounds())[-1].client_accuracy.values()) == {0.0}
 
 
 def test_a_copy_that_diverges_while_it_is_tuned_for_the_test_answers_nothing(small_spec: SpecMaker) -> None:
     run = Run(small_spec("fedavg-ft", participation=1.0, rounds=2))
-    honest = run.algorithm.predictor
+    honest = run.algorithm.prepare
 
-    def predictor(client: Client, received: Payload | None) -> Any:
+    def prepare(client: Client, received: Payload | None) -> None:
         if client.id == 4:
             raise Diverged(client.round, client.id, NAN)
-        return honest(client, received)
+        honest(client, received)
 
-    run.algorithm.predictor = predictor  # type: ignore[method-assign]
+    run.algorithm.prepare = prepare  # type: ignore[method-assign]
     last = list(run.rounds())[-1]
     assert last.client_accuracy["4"] == 0.0
     assert last.dropped == [Dropped(client=4, part="test", reason="its training loss became nan")]

@@ -21,7 +21,8 @@ def right_answers(job: Run, clients: list[int]) -> list[tuple[int, int]]:
     """Right answers and number of the validation samples, asked one image at a time."""
 
     def ask(client: Client, received: Payload) -> tuple[int, int]:
-        predictor = job.algorithm.predictor(client, received)
+        job.algorithm.prepare(client, received)
+        predictor = job.algorithm.predictor(client)
         assert predictor is not None
         client.model.eval()
         right = 0
