@@ -89,7 +89,7 @@ class WeightsRequest(ArtifactRequest):
                 for name, tensor in copy_tensors(model).items()
             }
 
-        tensors = {name: tensor for found in run.interview(chosen, network) for name, tensor in found.items()}
+        tensors = {name: tensor for found in run.query_clients(chosen, network) for name, tensor in found.items()}
         content = save(contiguous(tensors))  # no metadata: its order is random, and the file is named by its content
         return [File("weights", "weights.safetensors", "application/octet-stream", content)]
 
@@ -135,7 +135,7 @@ class FeaturesRequest(SamplesRequest):
             drawn = self.drawn(client)
             return _over(client, run.algorithm.features(client), drawn).flatten(1).cpu(), drawn.index
 
-        found = run.interview(chosen, look)
+        found = run.query_clients(chosen, look)
         rows = torch.cat([index for _, index in found])
         client_of = [client for client, (vectors, _) in zip(chosen, found, strict=True) for _ in vectors]
         label = run.dataset.labels[rows]
@@ -199,7 +199,7 @@ class PicturesRequest(SamplesRequest):
             rows = {"original": original, **made, "label": run.dataset.labels[drawn.index], "sample": drawn.index}
             return {name: tensor.contiguous().numpy() for name, tensor in rows.items()}
 
-        found = dict(zip(chosen, run.interview(chosen, look), strict=True))
+        found = dict(zip(chosen, run.query_clients(chosen, look), strict=True))
         arrays = {f"client_{client}_{name}": array for client, rows in found.items() for name, array in rows.items()}
         return [
             File("pictures", "pictures.png", "image/png", picture_grid(found)),

@@ -7,7 +7,7 @@ update, the expert that was drawn) the result is an estimate.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,17 +15,19 @@ import torch
 from torch import Tensor
 
 from engine.data.partition import ClientShare
-from engine.kit.contract import Client, Payload, Setup
+from engine.kit.contract import Setup
 from engine.kit.training import Diverged, Interrupted
-from engine.kit.work import ClientResult
+from engine.kit.work import BYTES_PER_SCALAR, ClientResult
 from engine.methods import REGISTRY
-from engine.runtime.executor import Bench, Crew
-from engine.runtime.run import BYTES_PER_SCALAR, Run
+from engine.runtime.device import Compute
+from engine.runtime.executor import prepare_process
+from engine.runtime.federation import Federation
+from engine.runtime.setup import set_up
 from engine.spec.experiment import ExperimentSpec
 
 PER_CLASS = 2
 AT_LEAST = 8
-MOST_ACTORS = 12
+MOST_SAMPLED = 12
 PATIENCE_SECONDS = 20.0
 
 
@@ -46,81 +48,87 @@ class Estimate:
     opening: RoundCost
 
 
-class Rehearsal(Run):
-    """A run of a few clients with few samples that remembers what each of them spent."""
+class CostProbe:
+    """A federation of a few clients with few samples, in which two rounds tell what a client spends."""
 
     def __init__(self, spec: ExperimentSpec, data_root: Path | None, patience: float = PATIENCE_SECONDS) -> None:
         deadline = time.monotonic() + patience
-        super().__init__(spec, data_root=data_root, should_stop=lambda: time.monotonic() > deadline)
-        self.whole = self.setup
+        prepare_process()
+        dataset, partition, self.whole = set_up(spec, data_root)
         self.participation = spec.cohort_size / spec.clients
-        self.actors = _actors(self.setup, self.partition.train_counts(self.dataset.labels))
-        shares = tuple(_few(self.partition.shares[k], self.dataset.labels) for k in self.actors)
-        self.partition = replace(self.partition, shares=shares)
+        self.sampled = _sampled_clients(self.whole, partition.train_counts(dataset.labels))
+        shares = tuple(_few(partition.shares[k], dataset.labels) for k in self.sampled)
         self.setup = replace(
             self.whole,
             clients=len(shares),
             cohort=len(shares),
-            architectures=tuple(self.whole.architectures[k] for k in self.actors),
+            architectures=tuple(self.whole.architectures[k] for k in self.sampled),
             samples=tuple(len(share.train) for share in shares),
+            interrupted=lambda: time.monotonic() > deadline,
         )
-        rarely = spec.evaluation.model_copy(update={"every": 100_000})
-        self.spec = spec.model_copy(update={"clients": len(shares), "participation": 1.0, "evaluation": rarely})
         self.algorithm = REGISTRY[spec.algorithm.name](spec.algorithm, self.setup)
-        self.spent: dict[tuple[int, int], ClientResult] = {}
+        transform = spec.dataset.transform
+        self.federation = Federation(self.algorithm, dataset, shares, Compute(), transform=transform)
 
-    def _result(self, client: Client, payload: Payload, scalars_down: int, seconds: float) -> ClientResult:
-        result = super()._result(client, payload, scalars_down, seconds)
-        self.spent[client.round, client.id] = result
-        return result
-
-    def _check_divergence(self, results: Sequence[ClientResult]) -> None:
-        """Who sits out sends nothing, and then the price of a round cannot be told."""
-        for result in results:
-            if result.diverged is not None:
-                raise result.diverged
-
-    def _announce(self, bench: Bench, result: ClientResult) -> ClientResult:
-        told = super()._announce(bench, result)
-        self.spent[0, told.id] = told
-        return told
-
-    def perform(self) -> Estimate:
+    def estimate(self) -> Estimate:
         """The opening, the first round and one from the middle.
 
         The first is not booked: its messages may be smaller, or larger, than all others. The middle has what a method
         does only after a warm-up.
         """
-        middle = min(self.spec.rounds, max(2, self.spec.rounds // 2 + 1))
-        self._build_networks()
-        crew: Crew[int] = Crew(self._originals, 1)
-        self._opening(crew)
+        rounds = self.setup.rounds
+        middle = min(rounds, max(2, rounds // 2 + 1))
+        self.federation.build()
+        opening = self._opening() if self.algorithm.opens() else []
+        results: list[ClientResult] = []
         for number in dict.fromkeys((1, middle)):
-            self.server = replace(self.server, round=number - 1)  # as if the rounds between had been computed
-            self._round(crew, number)
-        return Estimate(self._total(middle, self.participation), self._total(0, 1.0))
+            results = self._round(number)
+        return Estimate(self._total(results, self.participation), self._total(opening, 1.0))
 
-    def _total(self, number: int, participation: float) -> RoundCost:
-        """Every client costs what the actors of its architecture cost, FLOPs by the sample."""
+    def _opening(self) -> list[ClientResult]:
+        results = _complete(self.federation.opening_work(k) for k in range(self.setup.clients))
+        self.federation.close_opening(results)
+        return [self.federation.announce(result) for result in results]
+
+    def _round(self, number: int) -> list[ClientResult]:
+        """As if the rounds before had been computed."""
+        federation = self.federation
+        federation.server = replace(federation.server, round=number - 1)
+        results = _complete(self._local_work(k, number) for k in range(self.setup.clients))
+        server, _ = federation.aggregate(results, number)
+        federation.adopt(server, results, number)
+        return results
+
+    def _local_work(self, client_id: int, number: int) -> ClientResult:
+        client = self.federation.load(client_id, number)
+        return self.federation.local_work(client, self.federation.download(client))
+
+    def _total(self, results: Sequence[ClientResult], participation: float) -> RoundCost:
+        """Every client costs what those of its architecture cost that were sampled, FLOPs by the sample."""
         up = down = flops = 0.0
         for architecture in dict.fromkeys(self.whole.architectures):
             members = [k for k, own in enumerate(self.whole.architectures) if own == architecture]
-            found = [
-                result
-                for actor, own in enumerate(self.setup.architectures)
-                if own == architecture and (result := self.spent.get((number, actor))) is not None
-            ]
-            if not found:
+            alike = [result for result in results if self.setup.architectures[result.id] == architecture]
+            if not alike:
                 continue
-            up += len(members) * sum(result.scalars_up for result in found) / len(found)
-            down += len(members) * sum(result.scalars_down for result in found) / len(found)
-            rehearsed = sum(self.setup.samples[result.id] for result in found)
-            flops += sum(self.whole.samples[k] for k in members) * sum(result.flops for result in found) / rehearsed
+            up += len(members) * sum(result.scalars_up for result in alike) / len(alike)
+            down += len(members) * sum(result.scalars_down for result in alike) / len(alike)
+            probed = sum(self.setup.samples[result.id] for result in alike)
+            flops += sum(self.whole.samples[k] for k in members) * sum(result.flops for result in alike) / probed
         return RoundCost(
             bytes_up=round(BYTES_PER_SCALAR * participation * up),
             bytes_down=round(BYTES_PER_SCALAR * participation * down),
             client_flops=round(participation * flops),
         )
+
+
+def _complete(results: Iterable[ClientResult]) -> list[ClientResult]:
+    """Who sits out sends nothing, and then the price of a round cannot be told."""
+    complete = list(results)
+    for result in complete:
+        if result.diverged is not None:
+            raise result.diverged
+    return complete
 
 
 class Untold(Exception):
@@ -134,26 +142,26 @@ class Untold(Exception):
 
 def rehearse(spec: ExperimentSpec, data_root: Path | None, patience: float = PATIENCE_SECONDS) -> Estimate:
     """Raises Untold: clients talk to each other, or even two rounds take too long."""
-    rehearsal = Rehearsal(spec, data_root, patience)
-    if rehearsal.algorithm.peers() is not None:
+    probe = CostProbe(spec, data_root, patience)
+    if probe.algorithm.peers() is not None:
         reason = "clients talk to each other, so what a round costs is known only when it has run"
         raise Untold(reason, lasting=True)
     try:
-        return rehearsal.perform()
+        return probe.estimate()
     except Interrupted:
         raise Untold(f"a rehearsal of two rounds takes longer than {patience:g} s") from None
     except Diverged as error:
         raise Untold(f"the rehearsal diverged ({error})") from None
 
 
-def _actors(setup: Setup, counts: Tensor) -> list[int]:
+def _sampled_clients(setup: Setup, counts: Tensor) -> list[int]:
     """The typical client of each architecture, and then whoever brings most classes that nobody has yet."""
     chosen = []
     for architecture in dict.fromkeys(setup.architectures):
         members = [k for k, own in enumerate(setup.architectures) if own == architecture]
         chosen.append(sorted(members, key=lambda k: (setup.samples[k], k))[len(members) // 2])
     held = counts > 0  # (N, L)
-    while len(chosen) < MOST_ACTORS:
+    while len(chosen) < MOST_SAMPLED:
         news = (held & ~held[chosen].any(0)).sum(1)
         if not news.any():
             break

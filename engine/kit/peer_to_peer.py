@@ -183,7 +183,7 @@ class Gossip(Peers):
     def __init__(self, method: Peer, setup: Setup, p: float, *, rounds_per_expert: int | None) -> None:
         super().__init__(method, setup, p)
         self.rounds_per_expert = rounds_per_expert
-        self._meshes = {
+        self.meshes = {
             expert: participants_graph(
                 self.graph, [client for client in range(setup.clients) if self._can_hold(client, expert)]
             )
@@ -192,7 +192,7 @@ class Gossip(Peers):
 
     def round(self, state: ServerState, number: int, perform: Perform) -> tuple[list[ClientResult], ServerState]:
         expert, age = self.schedule(number)
-        mesh = self._meshes[expert]
+        mesh = self.meshes[expert]
         trained = perform([Task(client, self._refining(expert, age)) for client in sorted(mesh)], {})
         copies = {result.id: result.upload.payload for result in trained if result.usable}
         present = mesh.subgraph(copies)  # who sits out neither sends nor mixes, as if it were not there

@@ -9,6 +9,8 @@ from engine.kit.tensors import Tensors
 from engine.kit.training import Diverged
 from engine.records import Dropped
 
+BYTES_PER_SCALAR = 4
+
 
 @dataclass(frozen=True)
 class Tested:

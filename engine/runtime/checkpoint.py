@@ -125,8 +125,10 @@ class Checkpoints:
 
     def save(self, run: Run) -> Saved:
         """Write what changed and a manifest that names everything. What failed may be repeated."""
-        saved = self._save(run.last_round, run.server, run.changed(), run.spec.fingerprint(), run.environment)
-        run.note_checkpoint()
+        saved = self._save(
+            run.last_round, run.server, run.federation.changed(), run.spec.fingerprint(), run.environment
+        )
+        run.federation.note_checkpoint()
         return saved
 
     def adopt(self, other: Snapshot, fingerprint: str) -> Saved:
@@ -389,7 +391,7 @@ def rounds_with_checkpoints(
     budget = Budget(run.spec.clients, run.setup.cohort)
     for done, record in enumerate(run.rounds(), start=1):
         now = time.perf_counter()
-        changed, to_come = run.changed_clients, run.spec.rounds - record.round
+        changed, to_come = run.federation.changed_clients, run.spec.rounds - record.round
         if every is not None:
             due = record.round % every == 0
         else:

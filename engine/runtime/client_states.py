@@ -67,6 +67,11 @@ class ClientStates:
     def ids(self) -> list[int]:
         return sorted(self._memory.keys() | self._files.keys())
 
+    @property
+    def in_memory(self) -> int:
+        """How many clients' tensors are in memory."""
+        return len(self._memory)
+
     def get(self, client: int) -> Mapping[str, Tensor]:
         """The client's tensors; none before its first round. Safe to call from several threads."""
         tensors = self._memory.get(client)

@@ -133,7 +133,7 @@ class Compute:
         return self.inference(checked)
 
     @contextmanager
-    def lane(self) -> Iterator[None]:
+    def stream(self) -> Iterator[None]:
         """A thread's own CUDA stream: it starts after what the main thread queued, and is empty when the work is done.
 
         Blocks that one stream freed may go to another only after both met: here, at the beginning and at the end.

@@ -50,7 +50,7 @@ def _last_traces(spec: ExperimentSpec) -> set[str]:
 
 
 def _tests_everyone(spec: ExperimentSpec, number: int, rounds: int) -> bool:
-    """In a round that is tested at all; without a server nobody of a cohort answers before the others (Run._round)."""
+    """In a round that is tested at all; without a server nobody of a cohort answers before the others."""
     return spec.topology != "server" or everyone_is_tested(spec.evaluation, number, rounds)
 
 

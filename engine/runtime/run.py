@@ -1,4 +1,4 @@
-"""run(spec): the one loop of all methods. It draws the cohort, hands out payloads, counts costs, tests and records."""
+"""Run: the one loop of all methods. It draws the cohort, lets it work, lets the server aggregate, tests and records."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,19 +8,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
 
-from engine.data.samples import Samples
-from engine.kit import rng
-from engine.kit.contract import Algorithm, AlgorithmParams, Client, Groups, Moment, Payload, ServerState, Upload
-from engine.kit.flops import forward_flops
-from engine.kit.tensors import Tensors, all_finite, copy_tensors, count_scalars, live_tensors, load_tensors
+from engine.kit.contract import Algorithm, AlgorithmParams, Client, Moment, Payload, ServerState
+from engine.kit.tensors import Tensors
 from engine.kit.training import Diverged, Interrupted, TooManyDiverged
-from engine.kit.work import ClientResult, Task, Tested
+from engine.kit.work import BYTES_PER_SCALAR, ClientResult, Task, Tested
 from engine.methods import REGISTRY
-from engine.models import seed_dropout
 from engine.records import Dropped, RoundRecord
-from engine.runtime.client_states import DEFAULT_BUDGET, ClientStates, Snapshot
+from engine.runtime.client_states import DEFAULT_BUDGET, Snapshot
 from engine.runtime.device import Compute, Precision, Stacking
 from engine.runtime.evaluation import (
     cohort_moment,
@@ -30,17 +25,16 @@ from engine.runtime.evaluation import (
     test_client,
     validation_accuracy,
 )
-from engine.runtime.executor import Bench, Crew, Desk, prepare_process
+from engine.runtime.executor import ClientPool, prepare_process
+from engine.runtime.federation import Federation
 from engine.runtime.pretrained import Weights, starting_points
-from engine.runtime.screening import screened
 from engine.runtime.setup import set_up
 from engine.runtime.stacked import Stacked
 from engine.spec.experiment import ExperimentSpec
 
-BYTES_PER_SCALAR = 4
-T = TypeVar("T")
+Answer = TypeVar("Answer")
 
-__all__ = ["Diverged", "Interrupted", "Run", "run"]
+__all__ = ["Diverged", "Interrupted", "Run"]
 
 
 class Run:
@@ -83,16 +77,23 @@ class Run:
         if should_stop is not None:
             self.setup = replace(self.setup, interrupted=should_stop)
         self.algorithm: Algorithm[AlgorithmParams] = REGISTRY[spec.algorithm.name](spec.algorithm, self.setup)
-        self._peers = self.algorithm.peers()
-        self._stacked = Stacked(self.compute, self.setup)
-        self._originals: dict[str, Desk] = {}
-        self._initial: dict[str, Tensors] = {}
-        self._forward_flops: dict[str, int] = {}
-        self._states = ClientStates(state_budget_bytes)
-        self._changed: set[int] = set()
-        self._resume_from = resume_from
-        self.server = ServerState()
+        self.federation = Federation(
+            self.algorithm,
+            self.dataset,
+            self.partition.shares,
+            self.compute,
+            transform=spec.dataset.transform,
+            state_budget_bytes=state_budget_bytes,
+        )
+        self.peers = self.algorithm.peers()
         self.last_round = -1
+        self._stacked = Stacked(self.compute, self.setup)
+        self._pool = ClientPool()
+        self._resume_from = resume_from
+
+    @property
+    def server(self) -> ServerState:
+        return self.federation.server
 
     @property
     def partition_fingerprint(self) -> str:
@@ -113,202 +114,87 @@ class Run:
         """Round 0, the opening, and then rounds 1 to T; after a resume, the rounds that follow the checkpoint."""
         explained = self.compute.explained_memory
         with explained("building the networks"):
-            self._build_networks()
-        crew: Crew[int] = Crew(self._originals, min(self.threads, self.spec.clients), self.compute.lane)
+            self.federation.build()
+        self._pool = ClientPool(min(self.threads, self.spec.clients), self.compute.stream)
         try:
             if self._resume_from is None:
                 self.last_round = 0
                 with explained("working on round 0"):
-                    record = self._opening(crew)
+                    record = self.opening()
                 yield record
             else:
                 self._restore(self._resume_from)
             for number in range(self.last_round + 1, self.spec.rounds + 1):
                 with explained(f"working on round {number}"):
-                    record = self._round(crew, number)
+                    record = self._round(number)
                 self.last_round = number
                 yield record
         finally:
-            crew.close()
+            self._pool.close()
 
-    @property
-    def changed_clients(self) -> int:
-        """How many clients changed since the last checkpoint."""
-        return len(self._changed)
-
-    def changed(self) -> Iterator[tuple[int, Mapping[str, Tensor]]]:
-        """The clients whose tensors changed since the last checkpoint."""
-        for client in sorted(self._changed):
-            yield client, self._states.get(client)
-
-    def note_checkpoint(self) -> None:
-        """All that changed is in a checkpoint now."""
-        self._changed.clear()
-
-    def interview(self, clients: Sequence[int], ask: Callable[[Client, Payload], T]) -> list[T]:
+    def query_clients(self, clients: Sequence[int], ask: Callable[[Client, Payload], Answer]) -> list[Answer]:
         """Ask clients about the state after the last round that was computed, each with the newest download.
 
         A run that resumes from a checkpoint has its state without computing a round. What `ask` changes in a client is
         forgotten.
         """
-        if not self._originals and self._resume_from is not None:
-            self._build_networks()
+        if not self.federation.networks and self._resume_from is not None:
+            self.federation.build()
             self._restore(self._resume_from)
         if self.last_round < 0:
             raise ValueError("there is nothing to ask about before the first round was computed")
-        bench = Bench(self._originals)
-        answers = []
-        for client_id in clients:
-            if self.setup.interrupted():
-                raise Interrupted
-            client = self._seat(bench, client_id, self.last_round)
-            answers.append(ask(client, self.algorithm.download(self.server, client)))
-        return answers
+        return self.federation.query_clients(clients, self.last_round, ask)
 
     def _restore(self, snapshot: Snapshot) -> None:
         self.last_round = snapshot.round
-        self.server = self._placed(snapshot.server)
-        for client, file in snapshot.clients.items():
-            self._states.adopt(client, file)
+        self.federation.restore(snapshot)
 
-    def _placed(self, server: ServerState) -> ServerState:
-        def placed(groups: Groups) -> Groups:
-            return {name: self.compute.place(tensors) for name, tensors in groups.items()}
-
-        shared = {name: placed(groups) for name, groups in server.shared.items()}
-        return replace(server, groups=placed(server.groups), shared=shared)
-
-    def _build_networks(self) -> None:
-        """One original per architecture; its values are the initial state of every client that owns it."""
-        examples = []
-        for architecture in dict.fromkeys(self.setup.architectures):
-            model = self.setup.model(architecture)
-            model.to(device=self.compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-            desk = Desk(model, nn.ModuleDict())
-            client = self._client(desk, self.setup.architectures.index(architecture), 0)
-            self.algorithm.init_client(client)
-            client.parts.to(self.compute.device)
-            desk = Desk(model, client.parts)
-            self._originals[architecture] = desk
-            self._initial[architecture] = copy_tensors(desk.tensors)
-            image = torch.zeros(1, *self.setup.shape, device=self.compute.device)
-            with torch.no_grad():
-                self._forward_flops[architecture] = forward_flops(model.eval(), image)
-            examples.append(client)
-        self.server = self.algorithm.init_server(examples)
-
-    def _client(self, desk: Desk, client_id: int, number: int) -> Client:
-        share = self.partition.shares[client_id]
-        train, test, validation = (
-            Samples.of(
-                self.dataset,
-                index,
-                share.label_map,
-                transform=self.spec.dataset.transform,
-                augment=self.spec.training.augment,
-                device=self.compute.device,
-            )
-            for index in (share.train, share.test, share.validation)
-        )
-        return Client(
-            id=client_id,
-            round=number,
-            setup=self.setup,
-            model=desk.model,
-            parts=desk.parts,
-            train=train,
-            test=test,
-            validation=validation,
-            announced={},
-            compute=self.compute,
-        )
-
-    def _seat(self, bench: Bench, client_id: int, number: int, state: Tensors | None = None) -> Client:
-        """The client with its own tensors: those given, those it kept, or the initial ones."""
-        architecture = self.setup.architectures[client_id]
-        desk = bench.desk(architecture)
-        own = self._states.get(client_id) if state is None else state
-        load_tensors(desk.tensors, {**self._initial[architecture], **own})
-        client = self._client(desk, client_id, number)
-        for role, module in [("model", client.model), *client.parts.items()]:
-            seed_dropout(module, rng.generator(self.spec.seed, "dropout", number, client_id, role))
-        if number > 0 and self.algorithm.opens():
-            client.announced = self.algorithm.announce(self.server, client)
-        client.known = self.algorithm.known(self.server, client)
-        return client
-
-    def _kept(self, client: Client) -> Tensors:
-        return {
-            f"{prefix}.{name}": tensor.clone()
-            for prefix, module in self.algorithm.private(client).items()
-            for name, tensor in live_tensors(module).items()
-        }
-
-    def _cost(self, client_id: int) -> float:
-        return self.setup.samples[client_id] * self._forward_flops[self.setup.architectures[client_id]]
-
-    def _opening(self, crew: Crew[int]) -> RoundRecord:
+    def opening(self) -> RoundRecord:
         """Round 0: a method's step before training, if it has one, and the untrained test of protocol B."""
         started = time.perf_counter()
-        everyone = range(self.spec.clients)
+        federation, everyone = self.federation, range(self.spec.clients)
         results: list[ClientResult] = []
         server_seconds = 0.0
         if self.algorithm.opens():
-            results = crew.map(self._opening_work, everyone, self._cost)
+            results = self._of_each(everyone, federation.opening_work)
             self._check_divergence(results)
             server_started = time.perf_counter()
-            uploads = [result.upload for result in results if result.usable]
-            if uploads:
-                self.server = replace(self.algorithm.close_opening(self.server, uploads), round=0)
-            results = crew.map(lambda bench, k: self._announce(bench, results[k]), everyone, self._cost)
+            federation.close_opening(results)
+            results = self._of_each(everyone, lambda k: federation.announce(results[k]))
             server_seconds = time.perf_counter() - server_started
         tests: dict[int, Tested] = {}
         if self.spec.evaluation.protocol == "B":
-            tests = self._test_with_download(crew, everyone, 0)
+            tests = self._test_with_download(everyone, 0)
         return self._record(0, results, tests, started, server_seconds)
 
-    def _opening_work(self, bench: Bench, client_id: int) -> ClientResult:
-        client = self._seat(bench, client_id, 0)
-        received = self.algorithm.opening_download(self.server, client)
-        result = self._work(
-            client, lambda: self.algorithm.opening_update(client, received), count_scalars(received), keeps=False
-        )
-        return _screened(result)
+    def _of_each(self, clients: Sequence[int], work: Callable[[int], Answer]) -> list[Answer]:
+        return self._pool.map(work, clients, self.federation.cost)
 
-    def _announce(self, bench: Bench, result: ClientResult) -> ClientResult:
-        """Book what the client is told after the opening."""
-        told = count_scalars(self.algorithm.announce(self.server, self._seat(bench, result.id, 0)))
-        return replace(result, scalars_down=result.scalars_down + told)
-
-    def _round(self, crew: Crew[int], number: int) -> RoundRecord:
+    def _round(self, number: int) -> RoundRecord:
         started = time.perf_counter()
         cohort = self.setup.participants(number)
         due = is_due(self.spec.evaluation, number, self.spec.rounds)
-        moment = cohort_moment(self.spec.evaluation, self.algorithm.tested) if due and self._peers is None else None
+        moment = cohort_moment(self.spec.evaluation, self.algorithm.tested) if due and self.peers is None else None
 
-        if self._peers is None:
-            results = self._cohort_work(crew, cohort, number, moment)
+        if self.peers is None:
+            results = self._cohort_work(cohort, number, moment)
             self._check_divergence(results)
             server_started = time.perf_counter()
-            server, of_server = self._aggregate(results, number)
+            server, of_server = self.federation.aggregate(results, number)
         else:
-            results, server = self._peers.round(self.server, number, partial(self._perform, crew, number))
+            results, server = self.peers.round(self.server, number, partial(self._perform, number))
             self._check_divergence(results)
             server_started, of_server = time.perf_counter(), []
-        self.server = replace(server, round=number)
-        for result in results:
-            if result.state:
-                self._states.put(result.id, result.state)
-                self._changed.add(result.id)
+        self.federation.adopt(server, results, number)
         server_seconds = time.perf_counter() - server_started
 
         tests = {result.id: result.tested for result in results if result.tested is not None}
         late: Sequence[int] = []
         if due and moment is Moment.AFTER_AGGREGATION:
             late = cohort
-        if due and (self._peers is not None or everyone_is_tested(self.spec.evaluation, number, self.spec.rounds)):
+        if due and (self.peers is not None or everyone_is_tested(self.spec.evaluation, number, self.spec.rounds)):
             late = [k for k in range(self.spec.clients) if k not in tests]
-        tests |= self._test_with_download(crew, late, number)
+        tests |= self._test_with_download(late, number)
         return self._record(number, results, tests, started, server_seconds, of_server)
 
     def _check_divergence(self, results: Sequence[ClientResult]) -> None:
@@ -319,115 +205,50 @@ class Run:
             return
         raise failures[0] if len(failures) == 1 else TooManyDiverged(failures, len(results), tolerance)
 
-    def _aggregate(self, results: Sequence[ClientResult], number: int) -> tuple[ServerState, list[Dropped]]:
-        """The server's new state from all that can be used; it keeps the old one where the new one is not finite."""
-        uploads = [result.upload for result in results if result.usable]
-        if not uploads:
-            return self.algorithm.idle(self.server, number), []
-        try:
-            server = self.algorithm.aggregate(self.server, uploads, number)
-        except Diverged as error:
-            if self.spec.training.divergence_tolerance == 0:
-                raise
-            reason = error.reason
-        else:
-            if all_finite(server.tensors()):
-                return server, []
-            reason = "its numbers were not finite"
-        return self.algorithm.idle(self.server, number), [Dropped(client=None, part="new state", reason=reason)]
-
-    def _cohort_work(
-        self, crew: Crew[int], cohort: Sequence[int], number: int, moment: Moment | None
-    ) -> list[ClientResult]:
+    def _cohort_work(self, cohort: Sequence[int], number: int, moment: Moment | None) -> list[ClientResult]:
         if not self._stacked.used:
-            return crew.map(lambda bench, k: self._local_work(bench, k, number, moment), cohort, self._cost)
+            return self._of_each(cohort, partial(self._local_work, number=number, moment=moment))
         tests: dict[int, Tested] = {}
         if moment is Moment.BEFORE_LOCAL_WORK:
-            moment, tests = None, self._test_with_download(crew, cohort, number)
-        results = self._stacked.work(crew, cohort, self._cost, partial(self._local_work, number=number, moment=moment))
+            moment, tests = None, self._test_with_download(cohort, number)
+        local_work = partial(self._local_work, number=number, moment=moment)
+        results = self._stacked.work(self._pool, cohort, self.federation.cost, local_work)
         return [replace(result, tested=tests.get(result.id, result.tested)) for result in results]
 
     def _local_work(
-        self,
-        bench: Bench,
-        client_id: int,
-        number: int,
-        moment: Moment | None,
-        trainer: Callable[[Client], float] | None = None,
+        self, client_id: int, number: int, moment: Moment | None, trainer: Callable[[Client], float] | None = None
     ) -> ClientResult:
-        client = self._seat(bench, client_id, number)
-        received = self.algorithm.download(self.server, client)
-        tested = None
+        federation, tested = self.federation, None
+        client = federation.load(client_id, number)
+        received = federation.download(client)
         if moment is Moment.BEFORE_LOCAL_WORK:
             tested = test_client(self.algorithm, client, received)
-            client = self._seat(bench, client_id, number)
+            client = federation.load(client_id, number)
         client.trainer = trainer
-        result = self._work(
-            client, lambda: self.algorithm.local_update(client, received), count_scalars(received), keeps=True
-        )
+        result = federation.local_work(client, received)
         if moment is Moment.AFTER_LOCAL_WORK:
             if result.diverged is None:
                 tested = test_client(self.algorithm, client, None)
             else:  # as it was before, with what it was sent
-                tested = test_client(self.algorithm, self._seat(bench, client_id, number), received)
-        return replace(_screened(result), tested=tested)
+                tested = test_client(self.algorithm, federation.load(client_id, number), received)
+        return replace(result, tested=tested)
 
-    def _work(self, client: Client, act: Callable[[], Payload], scalars_down: int, *, keeps: bool) -> ClientResult:
-        """What a client's work leaves behind; only its cost if that came to numbers that are not finite."""
-        payload: Payload = {}
-        state: Tensors = {}
-        diverged: Diverged | None = None
-        started = time.perf_counter()
-        try:
-            payload = act()
-        except Diverged as error:
-            diverged = error
-        seconds = time.perf_counter() - started
-        if diverged is None and keeps:
-            state = self._kept(client)
-            if not all_finite(state.values()):
-                diverged = Diverged(client.round, client.id, None)
-        if diverged is None:
-            return replace(self._result(client, payload, scalars_down, seconds), state=state)
-        return replace(
-            self._result(client, {}, scalars_down, seconds),
-            loss=None,
-            traces={},
-            usable=False,
-            diverged=diverged,
-            dropped=(Dropped(client=client.id, part="local work", reason=diverged.reason),),
-        )
-
-    def _perform(
-        self, crew: Crew[int], number: int, tasks: Sequence[Task], states: Mapping[int, Tensors]
-    ) -> list[ClientResult]:
-        def work(bench: Bench, position: int) -> ClientResult:
+    def _perform(self, number: int, tasks: Sequence[Task], states: Mapping[int, Tensors]) -> list[ClientResult]:
+        def work(position: int) -> ClientResult:
             task = tasks[position]
-            client = self._seat(bench, task.client, number, states.get(task.client))
-            return self._work(client, lambda: task.act(client), 0, keeps=True)
+            client = self.federation.load(task.client, number, state=states.get(task.client))
+            return self.federation.work(client, lambda: task.act(client))
 
-        return crew.map(work, range(len(tasks)), lambda position: self._cost(tasks[position].client))
+        return self._pool.map(work, range(len(tasks)), lambda position: self.federation.cost(tasks[position].client))
 
-    def _result(self, client: Client, payload: Payload, scalars_down: int, seconds: float) -> ClientResult:
-        return ClientResult(
-            id=client.id,
-            upload=Upload(client.id, len(client.train), self.algorithm.group(client), payload),
-            loss=client.losses[0] if client.losses else None,
-            scalars_up=count_scalars(payload),
-            scalars_down=scalars_down,
-            flops=client.meter.flops,
-            seconds=seconds,
-            traces=dict(client.traces),
-        )
-
-    def _test_with_download(self, crew: Crew[int], clients: Sequence[int], number: int) -> dict[int, Tested]:
+    def _test_with_download(self, clients: Sequence[int], number: int) -> dict[int, Tested]:
         """Test with the newest global state. Handing it out for a test is not traffic."""
 
-        def work(bench: Bench, client_id: int) -> Tested | None:
-            client = self._seat(bench, client_id, number)
-            return test_client(self.algorithm, client, self.algorithm.download(self.server, client))
+        def test(client_id: int) -> Tested | None:
+            client = self.federation.load(client_id, number)
+            return test_client(self.algorithm, client, self.federation.download(client))
 
-        results = crew.map(work, clients, self._cost)
+        results = self._of_each(clients, test)
         return {k: tested for k, tested in zip(clients, results, strict=True) if tested is not None}
 
     def _record(
@@ -477,17 +298,3 @@ class Run:
                 *of_server,
             ],
         )
-
-
-def _screened(result: ClientResult) -> ClientResult:
-    """Without those parts of its message that cannot be used. They were sent, and are counted."""
-    if not result.usable:
-        return result
-    payload, dropped = screened(result.id, result.upload.payload)
-    upload = replace(result.upload, payload={} if payload is None else payload)
-    return replace(result, upload=upload, usable=payload is not None, dropped=(*result.dropped, *dropped))
-
-
-def run(spec: ExperimentSpec, **options: Any) -> Iterator[RoundRecord]:
-    """All rounds of one experiment; see Run for the options."""
-    return Run(spec, **options).rounds()

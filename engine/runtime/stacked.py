@@ -27,7 +27,7 @@ from engine.kit.training import Diverged, Interrupted, shuffled_batches
 from engine.kit.work import ClientResult
 from engine.models import SeededDropout
 from engine.runtime.device import Compute
-from engine.runtime.executor import Bench, Crew
+from engine.runtime.executor import ClientPool
 
 LARGEST_STACK = 32
 """Clients in one stack: each needs its weights, gradients, momentum and activations at the same time."""
@@ -84,27 +84,27 @@ class Stacked:
         return "; ".join(part for part in (stacked, alone and f"not stacked: {alone}") if part) or "off"
 
     def work(
-        self, crew: Crew[int], cohort: Sequence[int], cost: Callable[[int], float], local_work: Work
+        self, pool: ClientPool, cohort: Sequence[int], cost: Callable[[int], float], local_work: Work
     ) -> list[ClientResult]:
         """As if every client had worked alone."""
 
-        def first(bench: Bench, client: int) -> ClientResult | Waiting:
+        def first(client: int) -> ClientResult | Waiting:
             alone = self.reasons[self.setup.architectures[client]]
             try:
-                return local_work(bench, client, trainer=None if alone else wait)
+                return local_work(client, trainer=None if alone else wait)
             except Waiting as waiting:
                 return waiting
 
-        def second(bench: Bench, client: int) -> ClientResult:
-            result = local_work(bench, client, trainer=trained[client])
+        def second(client: int) -> ClientResult:
+            result = local_work(client, trainer=trained[client])
             return replace(result, seconds=result.seconds + trained[client].seconds)
 
-        begun = crew.map(first, cohort, cost)
+        begun = pool.map(first, cohort, cost)
         waiting = [each for each in begun if isinstance(each, Waiting)]
         trained: dict[int, Trained] = {}
         for stack in stacks(waiting):
             trained |= train(stack, self.compute)
-        done = {result.id: result for result in crew.map(second, [each.client.id for each in waiting], cost)}
+        done = {result.id: result for result in pool.map(second, [each.client.id for each in waiting], cost)}
         return [done[each.client.id] if isinstance(each, Waiting) else each for each in begun]
 
 

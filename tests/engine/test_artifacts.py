@@ -87,7 +87,7 @@ def check_answers(run: Run) -> None:
         with torch.no_grad():
             assert torch.equal(head(features(images)), predictor(images))
 
-    run.interview(range(3), ask)
+    run.query_clients(range(3), ask)
 
 
 def test_the_same_request_gives_the_same_bytes_from_the_run_and_from_its_checkpoint(tmp_path: Any) -> None:
@@ -154,7 +154,7 @@ def test_enhanced_images_are_what_the_shared_proxy_makes_of_the_originals(pfedes
         with torch.no_grad():
             return client.parts["proxy"](images).numpy()
 
-    assert np.array_equal(pfedes.interview([2], enhanced)[0], found["client_2_enhanced"])
+    assert np.array_equal(pfedes.query_clients([2], enhanced)[0], found["client_2_enhanced"])
     with Image.open(io.BytesIO(picture.content)) as image:
         assert image.format == "PNG"
         assert image.width > image.height / 2

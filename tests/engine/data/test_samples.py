@@ -5,7 +5,6 @@ import torch
 
 from engine.data.samples import split_batches
 from engine.kit.training import shuffled_batches
-from engine.runtime.executor import Bench
 from engine.runtime.run import Run
 from tests.engine.conftest import SpecMaker
 
@@ -28,7 +27,7 @@ def test_every_epoch_round_and_client_has_an_order_of_its_own_and_the_method_has
         next(run.rounds())
         found = {}
         for client_id, number in ((0, 1), (0, 2), (3, 1)):
-            client = run._seat(Bench(run._originals), client_id, number)
+            client = run.federation.load(client_id, number)
             for epoch in range(2):
                 images = torch.cat([x for x, _ in shuffled_batches(client, client.train, range(epoch, epoch + 1))])
                 found[client_id, number, epoch] = images.sum((1, 2, 3)).tolist()

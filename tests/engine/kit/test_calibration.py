@@ -10,7 +10,6 @@ from engine.kit.calibration import recalibrate
 from engine.kit.contract import Client
 from engine.kit.flops import forward_flops
 from engine.kit.training import fit_classifier
-from engine.runtime.executor import Bench
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from tests.engine.conftest import SpecMaker, records_of, same_results
@@ -28,8 +27,8 @@ def calibrated(
 def worked(spec: ExperimentSpec, client_id: int = 0) -> Client:
     """The client after the training of round 1."""
     run = Run(spec)
-    run._build_networks()
-    client = run._seat(Bench(run._originals), client_id, 1)
+    run.federation.build()
+    client = run.federation.load(client_id, 1)
     fit_classifier(client)
     return client
 
@@ -109,8 +108,8 @@ def test_threads_do_not_change_a_bit_of_a_calibrated_run(method: str, small_spec
 def test_a_body_that_was_never_trained_is_calibrated_before_it_is_asked(small_spec: SpecMaker) -> None:
     """FedRep's first phase trains the head on the body as it came: in round 1 nobody has trained it."""
     run = Run(calibrated(small_spec, "fedrep"))
-    run._build_networks()
-    client = run._seat(Bench(run._originals), 0, 1)
+    run.federation.build()
+    client = run.federation.load(0, 1)
     asked: list[torch.Tensor] = []
     first = norms(client.model.body)[0]
 

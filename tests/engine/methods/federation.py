@@ -10,7 +10,6 @@ from engine.kit.contract import Client, Payload, ServerState
 from engine.kit.flops import forward_flops
 from engine.kit.tensors import Tensors, copy_tensors
 from engine.models import count
-from engine.runtime.executor import Bench
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 
@@ -59,7 +58,7 @@ def finished(spec: ExperimentSpec) -> Run:
 
 def own(run: Run, client: int, prefix: str) -> Tensors:
     """What a client keeps, below a prefix."""
-    kept = run._states.get(client)
+    kept = run.federation.states.get(client)
     return {name.removeprefix(prefix): tensor for name, tensor in kept.items() if name.startswith(prefix)}
 
 
@@ -67,7 +66,7 @@ def weights_of(spec: ExperimentSpec) -> tuple[float, ...]:
     """The tensors of the server and of every client after the last round, each as one number, to tell results apart."""
     run = finished(spec)
     kept = [tensors for _, tensors in sorted(parts(run.server).items())]
-    kept += [run._states.get(k) for k in run._states.ids()]
+    kept += [run.federation.states.get(k) for k in run.federation.states.ids()]
     return tuple(float(tensors[name].double().abs().sum()) for tensors in kept for name in sorted(tensors))
 
 
@@ -78,11 +77,10 @@ class Worked(NamedTuple):
 
 
 def local_work(run: Run) -> Iterator[Worked]:
-    """The local work of round 1 of every client, one after the other; the next one takes the client's seat."""
-    run._build_networks()
-    bench = Bench(run._originals)
+    """The local work of round 1 of every client, one after the other; the next one takes the client's networks."""
+    run.federation.build()
     for client_id in range(run.setup.clients):
-        client = run._seat(bench, client_id, 1)
+        client = run.federation.load(client_id, 1)
         received = run.algorithm.download(run.server, client)
         yield Worked(client, received, run.algorithm.local_update(client, received))
 

@@ -23,15 +23,18 @@ def only_record(algorithm: str | dict[str, Any], **changes: Any) -> tuple[Run, R
 
 def forward_prices(run: Run, client: int) -> tuple[int, int, int]:
     """n_k and the forward FLOPs of the private and of the small model."""
-    desk, image = run._originals[run.setup.architectures[client]], torch.zeros(1, *run.setup.shape)
+    networks, image = run.federation.networks[run.setup.architectures[client]], torch.zeros(1, *run.setup.shape)
     with torch.no_grad():
-        private, small = forward_flops(desk.model.eval(), image), forward_flops(desk.parts["small"].eval(), image)
+        private, small = (
+            forward_flops(networks.model.eval(), image),
+            forward_flops(networks.parts["small"].eval(), image),
+        )
     return run.setup.samples[client], private, small
 
 
 def private_model(run: Run, client: int) -> dict[str, list[Any]]:
     """The client's own model, to the bit."""
-    state = run._states.get(client)
+    state = run.federation.states.get(client)
     return {name: tensor.tolist() for name, tensor in sorted(state.items()) if name.startswith("model.")}
 
 
@@ -39,7 +42,7 @@ def histories(spec: ExperimentSpec) -> list[tuple[dict[int, Any], dict[str, floa
     """After every round, all private models and the accuracies: what a method shares with Standalone at its limit."""
     run = Run(spec)
     return [
-        ({client: private_model(run, client) for client in run._states.ids()}, record.client_accuracy)
+        ({client: private_model(run, client) for client in run.federation.states.ids()}, record.client_accuracy)
         for record in run.rounds()
     ]
 

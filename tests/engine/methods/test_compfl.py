@@ -29,7 +29,6 @@ from engine.methods.compfl import (
 )
 from engine.models import SplitModel, build, count
 from engine.runtime.checkpoint import Checkpoints, rounds_with_checkpoints
-from engine.runtime.executor import Bench
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import SpecError
@@ -47,17 +46,16 @@ def compfl(**params: Any) -> dict[str, Any]:
 
 
 class Stage:
-    """A run whose clients can be seated one by one."""
+    """A run whose clients can be loaded one by one."""
 
     def __init__(self, spec: ExperimentSpec) -> None:
         self.run = Run(spec)
-        self.run._build_networks()
-        self.bench = Bench(self.run._originals)
+        self.run.federation.build()
         assert isinstance(self.run.algorithm, CompFL)
         self.method: CompFL = self.run.algorithm
 
     def client(self, client_id: int, round: int = 1) -> Client:
-        return self.run._seat(self.bench, client_id, round)
+        return self.run.federation.load(client_id, round)
 
     def work(self, client_id: int, round: int = 1) -> tuple[Client, Upload]:
         client = self.client(client_id, round)
@@ -88,8 +86,8 @@ def test_without_components_and_step_one_it_is_fedper_bit_for_bit(protocol: str,
         assert {**ours.without_times(), "traces": {}} == {**theirs.without_times(), "traces": {}}
         for architecture, body in second.server.groups.items():
             assert equal(first.server.groups[architecture], body)
-        for client in second._states.ids():
-            ours_kept, kept = first._states.get(client), second._states.get(client)
+        for client in second.federation.states.ids():
+            ours_kept, kept = first.federation.states.get(client), second.federation.states.get(client)
             assert equal({name: ours_kept[name] for name in kept}, kept)
 
 
@@ -314,7 +312,7 @@ def test_a_client_keeps_all_its_heads_and_no_body(small_spec: SpecMaker) -> None
     list(run.rounds())
     heads = {"model.head", "parts.tiny-cnn.head", "parts.tiny-bn.head"}
     expected = {f"{head}.{name}" for head in heads for name in ("weight", "bias")}
-    assert run._states.get(LARGEST).keys() == expected
+    assert run.federation.states.get(LARGEST).keys() == expected
 
 
 def test_heads_persist_over_rounds_of_absence(small_spec: SpecMaker) -> None:
@@ -322,8 +320,8 @@ def test_heads_persist_over_rounds_of_absence(small_spec: SpecMaker) -> None:
     kept: dict[int, dict[str, Tensor]] = {}
     for record in run.rounds():
         for k, state in kept.items():
-            assert equal(run._states.get(k), state) == (k not in record.cohort)
-        kept = {k: copy_tensors(run._states.get(k)) for k in run._states.ids()}
+            assert equal(run.federation.states.get(k), state) == (k not in record.cohort)
+        kept = {k: copy_tensors(run.federation.states.get(k)) for k in run.federation.states.ids()}
 
 
 def test_the_hold_out_is_a_tenth_of_every_class_that_nothing_else_uses(small_spec: SpecMaker) -> None:
@@ -402,7 +400,7 @@ def test_names_of_its_own_for_the_classes_cost_a_client_nothing(mode: str, small
         for name, tensor in runs[0].server.groups[expert].items():
             other = runs[1].server.groups[expert][name]
             assert torch.allclose(tensor.double(), other.double(), rtol=1e-3, atol=1e-5)
-    heads = [run._states.get(LARGEST)["model.head.weight"] for run in runs]
+    heads = [run.federation.states.get(LARGEST)["model.head.weight"] for run in runs]
     assert not torch.allclose(*heads, rtol=1e-3, atol=1e-5)
 
 
@@ -507,8 +505,8 @@ def test_a_token_walk_of_one_node_is_standalone_bit_for_bit(small_spec: SpecMake
     for ours, theirs in zip(walk.rounds(), alone.rounds(), strict=True):
         assert (ours.loss, ours.client_accuracy) == (theirs.loss, theirs.client_accuracy)
         assert ours.scalars_up == 0  # nowhere to go
-        for name, tensor in (alone._states.get(0) if theirs.round else {}).items():
-            assert torch.equal(walk._states.get(0)[name], tensor)
+        for name, tensor in (alone.federation.states.get(0) if theirs.round else {}).items():
+            assert torch.equal(walk.federation.states.get(0)[name], tensor)
 
 
 def test_every_token_hops_as_often_as_the_cohort_is_large_and_every_hop_is_one_message(small_spec: SpecMaker) -> None:
@@ -529,7 +527,7 @@ def test_a_refused_metropolis_move_costs_no_message(small_spec: SpecMaker) -> No
 
 def test_a_metropolis_walk_visits_a_star_evenly_and_a_uniform_one_its_centre(small_spec: SpecMaker) -> None:
     run = Run(small_spec("compfl", topology="token-walk"))
-    walk = run._peers
+    walk = run.peers
     assert isinstance(walk, TokenWalk)
     walk.graph = nx.star_graph(4)
     draws = torch.Generator().manual_seed(0)
@@ -565,7 +563,7 @@ def test_a_token_too_large_for_its_holder_passes_untouched(small_spec: SpecMaker
         for k, (*_, largest) in record.traces["visits"].items():
             if largest and int(k) != LARGEST:
                 assert record.traces["expert"].get(k) != 3
-    assert "parts.stored.experts" in run._states.get(LARGEST)
+    assert "parts.stored.experts" in run.federation.states.get(LARGEST)
 
 
 def test_tokens_at_one_client_in_one_hop_are_taught_by_the_copies_stored_before(small_spec: SpecMaker) -> None:
@@ -647,9 +645,9 @@ def test_gossip_on_the_complete_graph_is_a_uniform_fedper_round(small_spec: Spec
     assert ours.loss == theirs.loss
     for k in range(4):
         for name, expected in server.server.groups["tiny-bn"].items():
-            assert torch.allclose(gossip._states.get(k)[f"model.body.{name}"], expected, rtol=1e-5, atol=1e-5)
-        head = server._states.get(k)["model.head.weight"]
-        assert torch.equal(gossip._states.get(k)["model.head.weight"], head)
+            assert torch.allclose(gossip.federation.states.get(k)[f"model.body.{name}"], expected, rtol=1e-5, atol=1e-5)
+        head = server.federation.states.get(k)["model.head.weight"]
+        assert torch.equal(gossip.federation.states.get(k)["model.head.weight"], head)
 
 
 def test_the_largest_expert_is_trained_first_and_only_by_those_who_can_hold_it(small_spec: SpecMaker) -> None:
@@ -670,7 +668,7 @@ def test_rounds_are_shared_out_among_the_experts(
     rounds: int, per_expert: int | None, expected: list[tuple[int, int]], small_spec: SpecMaker
 ) -> None:
     params = compfl(rounds_per_expert=per_expert)
-    gossip = Run(small_spec(params, topology="gossip", participation=1.0, rounds=rounds))._peers
+    gossip = Run(small_spec(params, topology="gossip", participation=1.0, rounds=rounds)).peers
     assert isinstance(gossip, Gossip)
     schedule = [gossip.schedule(number) for number in range(1, rounds + 1)]
     assert [(ASCENDING.index(expert) + 1, age) for expert, age in schedule] == expected
@@ -714,8 +712,8 @@ def test_participants_that_are_not_connected_are_joined_through_the_others() -> 
 
 def test_a_relayed_message_is_counted_for_each_of_its_transmissions(small_spec: SpecMaker) -> None:
     run = Run(small_spec("compfl", topology="gossip", participation=1.0, rounds=3))
-    assert isinstance(run._peers, Gossip)
-    run._peers._meshes["tiny-mlp"] = participants_graph(nx.path_graph(6), [0, 3])
+    assert isinstance(run.peers, Gossip)
+    run.peers.meshes["tiny-mlp"] = participants_graph(nx.path_graph(6), [0, 3])
     record = list(run.rounds())[1]
     assert record.scalars_up == 2 * 3 * scalars(run, "tiny-mlp")
 

@@ -12,7 +12,6 @@ from engine.kit.calibration import RECALIBRATED
 from engine.kit.contract import ServerState, Upload
 from engine.kit.tensors import copy_tensors, live_tensors
 from engine.methods import REGISTRY
-from engine.runtime.executor import Bench, Crew
 from engine.runtime.run import Run
 from tests.engine.conftest import SpecMaker, records_of, same_results
 from tests.engine.methods.federation import parts
@@ -26,12 +25,11 @@ class Stage:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.algorithm: Any = run.algorithm
-        run._build_networks()
-        run._opening(Crew(run._originals, 1))
-        self.bench = Bench(run._originals)
+        run.federation.build()
+        run.opening()
 
     def client(self, client_id: int = 0) -> Any:
-        return self.run._seat(self.bench, client_id, 1)
+        return self.run.federation.load(client_id, 1)
 
     def upload(self, client_id: int = 0) -> Upload:
         client = self.client(client_id)
@@ -100,7 +98,8 @@ def blocks(*tensors: Tensor) -> set[int]:
 
 def test_an_upload_shares_no_memory_with_its_client_or_the_server(stage: Stage) -> None:
     upload = stage.upload()
-    owned = blocks(*stage.bench.desk(stage.client().architecture).tensors.values())
+    client = stage.client()
+    owned = blocks(*live_tensors(client.model).values(), *live_tensors(client.parts).values())
     owned |= blocks(*stage.run.server.tensors())
     assert not owned & blocks(*upload.payload.values())
 
@@ -131,7 +130,7 @@ def test_what_a_client_keeps_is_never_in_its_message(method: str, small_spec: Sp
     run = Run(small_spec(method, participation=1.0))
     rounds = run.rounds()
     next(rounds), next(rounds)
-    client = run._seat(Bench(run._originals), 2, 2)
+    client = run.federation.load(2, 2)
     sent = floats(run.algorithm.local_update(client, run.algorithm.download(run.server, client)))
     for module in run.algorithm.private(client).values():
         for name, kept in floats(live_tensors(module)).items():
@@ -142,7 +141,7 @@ def test_what_a_client_keeps_changes_in_its_own_rounds_and_in_no_other(method: s
     run = Run(small_spec(method, rounds=4, participation=0.34))
     before: dict[int, Any] = {}
     for record in run.rounds():
-        now = {k: run._kept(run._seat(Bench(run._originals), k, record.round)) for k in range(run.setup.clients)}
+        now = {k: run.federation.kept(run.federation.load(k, record.round)) for k in range(run.setup.clients)}
         for k, kept in before.items():
             assert equal({"": kept}, {"": now[k]}) == (k not in record.cohort or not kept)
         before = now

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from engine.kit.contract import ServerState, Upload
-from engine.runtime.executor import Bench
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from tests.engine.conftest import SpecMaker, records_of
@@ -38,7 +37,7 @@ def test_messages_are_as_long_as_the_classes_known() -> None:
     next(rounds)
     known = 0
     for record in rounds:
-        owned = [len(run._client(run._originals["cnn-1"], k, 1).train.classes()) for k in record.cohort]
+        owned = [len(run.federation.fresh(k, 1).train.classes()) for k in record.cohort]
         assert record.scalars_up == sum(owned) * 10
         assert record.scalars_down == len(record.cohort) * known * 10
         known = len(run.server.groups["all"]["classes"])
@@ -48,14 +47,14 @@ def test_logits_cost_nothing_more_than_training() -> None:
     run = Run(ExperimentSpec.parse({**DIGITS, "algorithm": {"name": "fd"}}))
     record = list(run.rounds())[1]
     [k] = record.cohort
-    n, body, head, _ = prices(run, k, run._originals[run.setup.architectures[k]].model.body)
+    n, body, head, _ = prices(run, k, run.federation.networks[run.setup.architectures[k]].model.body)
     assert record.client_flops == n * 3 * (body + head)
 
 
 def client_and_run(spec: ExperimentSpec) -> tuple[Any, Any, Run]:
     run = Run(spec)
     next(run.rounds())
-    return run.algorithm, run._seat(Bench(run._originals), 0, 1), run
+    return run.algorithm, run.federation.load(0, 1), run
 
 
 STILL: dict[str, Any] = {"epochs": 1, "batch_size": 1000, "lr": 0.0, "momentum": 0.0, "weight_decay": 0.0, "clip": None}
@@ -104,7 +103,7 @@ def sent_by(client: int, classes: list[int], values: list[float]) -> Upload:
 
 
 def held(run: Run, server: ServerState, client: int) -> dict[int, float]:
-    received = run.algorithm.download(server, run._seat(Bench(run._originals), client, 2))
+    received = run.algorithm.download(server, run.federation.load(client, 2))
     return dict(zip(received["classes"].tolist(), received["means"][:, 0].tolist(), strict=True))
 
 

@@ -8,7 +8,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from engine.kit.distillation import learn_share
-from engine.runtime.executor import Bench
 from engine.runtime.run import Run
 from tests.engine.conftest import SpecMaker, records_of
 from tests.engine.methods.mutual import (
@@ -86,7 +85,7 @@ def test_the_adaptability_set_is_disjoint_from_training_and_the_same_in_every_ro
     n = len(client.train)
     assert len(adaptability) == n // 5
     assert sorted([*train.index.tolist(), *adaptability.index.tolist()]) == sorted(client.train.index.tolist())
-    later = stage.algorithm._split(stage.run._seat(stage.bench, 0, 3))[1]
+    later = stage.algorithm._split(stage.run.federation.load(0, 3))[1]
     assert torch.equal(later.index, adaptability.index)
 
 
@@ -110,7 +109,7 @@ def test_two_samples_always_stay_for_training(small_spec: SpecMaker) -> None:
 
 
 def ensemble_weights(run: Run) -> dict[int, float]:
-    return {k: run._states.get(k)["parts.ensemble.a"].item() for k in run._states.ids()}
+    return {k: run.federation.states.get(k)["parts.ensemble.a"].item() for k in run.federation.states.ids()}
 
 
 FAST: dict[str, Any] = {"name": "fedapen", "adaptability_ratio": 0.3, "weight_lr": 0.01}
@@ -125,7 +124,7 @@ def test_a_client_trains_with_one_half_first_and_learns_its_weight_before_every_
     assert set(next(iterator).traces["ensemble_weight"].values()) == {0.5}
     assert set(ensemble_weights(run).values()) == {0.5}
 
-    client = run._seat(Bench(run._originals), 0, 2)
+    client = run.federation.load(0, 2)
     client.parts["small"].load_state_dict(run.server.groups["all"])
     held_out = run.algorithm._split(client)[1]  # type: ignore[attr-defined]
     images, y = held_out.batch(torch.arange(len(held_out)))
@@ -167,7 +166,7 @@ def test_the_cohort_is_tested_after_aggregation_with_the_new_small_model(small_s
     run = Run(small_spec({"name": "fedapen", "adaptability_ratio": 0}, rounds=1))
     *_, record = run.rounds()
     for k in record.cohort:
-        client = run._seat(Bench(run._originals), k, 1)
+        client = run.federation.load(k, 1)
         client.parts["small"].load_state_dict(run.server.groups["all"])
         images, y = client.test.batch(torch.arange(len(client.test)))
         with torch.no_grad():

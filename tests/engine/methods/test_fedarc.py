@@ -10,7 +10,6 @@ from torch.nn.functional import cross_entropy
 from engine.kit.contract import Client
 from engine.kit.flops import forward_flops
 from engine.kit.moving_mean import MovingMeans
-from engine.runtime.executor import Bench, Crew
 from engine.runtime.run import Run
 from engine.spec.problems import SpecError
 from tests.engine.conftest import SpecMaker, records_of
@@ -100,13 +99,9 @@ def test_the_anchor_is_the_weighted_mean_of_client_means_and_never_changes(
     run = Run(small_spec({"name": "fedarc", **params}, training=TRAINING))
     iterator = run.rounds()
     next(iterator)
-    anchor, bench, total = (
-        run.server.shared["anchor"]["all"]["mean"].clone(),
-        Bench(run._originals),
-        torch.zeros(16).double(),
-    )
+    anchor, total = run.server.shared["anchor"]["all"]["mean"].clone(), torch.zeros(16).double()
     for k in range(6):
-        alone = ByHand(run._seat(bench, k, 0), κ=0.1, fused=level == "fused", weights=weights)
+        alone = ByHand(run.federation.load(k, 0), κ=0.1, fused=level == "fused", weights=weights)
         if init == "train":
             alone.train(1, anchor=None, residuals=False)
         total += alone.mean() * run.setup.samples[k] / sum(run.setup.samples)
@@ -130,11 +125,11 @@ def test_the_anchor_of_two_clients_by_hand(small_spec: SpecMaker) -> None:
 
 def test_the_opening_leaves_every_client_and_the_extractor_as_they_were(small_spec: SpecMaker) -> None:
     run = Run(small_spec("fedarc"))
-    run._build_networks()
+    run.federation.build()
     before = {name: tensor.clone() for name, tensor in run.server.groups["all"].items()}
-    record = run._opening(Crew(run._originals, 1))
+    record = run.opening()
     assert record.cohort == list(range(6))
-    assert run._states.ids() == []
+    assert run.federation.states.ids() == []
     assert all(torch.equal(before[name], tensor) for name, tensor in run.server.groups["all"].items())
 
 
@@ -146,8 +141,8 @@ def test_the_opening_costs_one_epoch_and_one_pass(level: str, init: str, small_s
     opening = next(iter(run.rounds()))
     image, expected = torch.zeros(1, *run.setup.shape), 0
     for k in range(2):
-        desk = run._originals[run.setup.architectures[k]]
-        f, G = forward_flops(desk.model.body, image), forward_flops(desk.parts["small"], image)
+        networks = run.federation.networks[run.setup.architectures[k]]
+        f, G = forward_flops(networks.model.body, image), forward_flops(networks.parts["small"], image)
         projector, heads = 2 * (16 + 8) * 16, 2 * (16 + 8) * 4
         epoch = 0 if init == "forward" else 3 * (f + G + projector + heads)
         one_pass = 0 if init == "moving" else f + G + projector if level == "fused" else f
@@ -197,12 +192,12 @@ def test_a_branch_of_weight_zero_is_not_computed(branch: str, untouched: str, sm
     run = Run(alone)
     *_, record = run.rounds()
     [k] = record.cohort
-    desk, image = run._originals[run.setup.architectures[k]], torch.zeros(1, *run.setup.shape)
-    f, G = forward_flops(desk.model.body, image), forward_flops(desk.parts["small"], image)
+    networks, image = run.federation.networks[run.setup.architectures[k]], torch.zeros(1, *run.setup.shape)
+    f, G = forward_flops(networks.model.body, image), forward_flops(networks.parts["small"], image)
     head = 2 * 16 * 4 if branch == "shared_weight" else 2 * 8 * 4
     assert record.client_flops == run.setup.samples[k] * 3 * (f + G + 2 * 24 * 16 + head)
-    initial = run._initial[run.setup.architectures[k]]
-    for name, tensor in run._states.get(k).items():
+    initial = run.federation.initial[run.setup.architectures[k]]
+    for name, tensor in run.federation.states.get(k).items():
         if untouched in name:
             assert torch.equal(tensor, initial[name])
 
@@ -223,7 +218,9 @@ def test_answers_may_come_from_the_local_features_alone(small_spec: SpecMaker) -
 
 def test_the_shared_width_is_half_of_the_feature_unless_it_is_given(small_spec: SpecMaker) -> None:
     widths = [
-        finished(small_spec({"name": "fedarc", "shared_dim": d2}, **ALONE))._originals["tiny-cnn"].parts["small_head"]
+        finished(small_spec({"name": "fedarc", "shared_dim": d2}, **ALONE))
+        .federation.networks["tiny-cnn"]
+        .parts["small_head"]
         for d2 in (None, 5)
     ]
     assert [head.in_features for head in widths] == [8, 5]
@@ -231,8 +228,8 @@ def test_the_shared_width_is_half_of_the_feature_unless_it_is_given(small_spec: 
 
 def test_residuals_stay_zero_when_they_are_switched_off(small_spec: SpecMaker) -> None:
     run = finished(small_spec({"name": "fedarc", "residuals": False}))
-    for k in run._states.ids():
-        assert not run._states.get(k)["parts.residuals.local.value"].any()
+    for k in run.federation.states.ids():
+        assert not run.federation.states.get(k)["parts.residuals.local.value"].any()
 
 
 def test_moving_means_by_hand() -> None:

@@ -9,7 +9,6 @@ from torch.nn.functional import cross_entropy
 from engine.kit.modules import Vector
 from engine.kit.tensors import copy_tensors
 from engine.methods.feddbe import OFFSET
-from engine.runtime.executor import Bench, Crew
 from engine.runtime.run import Run
 from tests.engine.conftest import SpecMaker, records_of
 from tests.engine.methods.federation import ALONE, finished, own, prices, same, same_servers
@@ -47,12 +46,12 @@ def test_both_parts_change_the_result(small_spec: SpecMaker) -> None:
 @pytest.mark.parametrize("init", ["train", "forward"])
 def test_the_opening_leaves_the_models_alone_and_its_mean_never_changes(init: str, small_spec: SpecMaker) -> None:
     run = Run(small_spec({"name": "feddbe", "init": init}))
-    run._build_networks()
+    run.federation.build()
     before = {group: copy_tensors(tensors) for group, tensors in run.server.groups.items()}
     rounds = run.rounds()
     next(rounds)
     assert all(same(run.server.groups[group], tensors) for group, tensors in before.items())
-    assert run._states.ids() == []
+    assert run.federation.states.ids() == []
     means = {group: copy_tensors(mean) for group, mean in run.server.shared["means"].items()}
     assert means.keys() == before.keys()
     list(rounds)
@@ -66,7 +65,7 @@ def test_the_mean_of_untrained_features_by_hand(small_spec: SpecMaker) -> None:
         members = [k for k, name in enumerate(run.setup.architectures) if name == architecture]
         model, features = run.setup.model(architecture).eval(), []
         for k in members:
-            train = run._client(run._originals[architecture], k, 0).train
+            train = run.federation.fresh(k, 0).train
             features.append(model.body(train.batch(torch.arange(len(train)))[0]))
         assert torch.allclose(
             center["mean"], torch.cat(features).mean(0), atol=1e-5
@@ -82,7 +81,7 @@ def test_the_mean_after_training_is_the_moving_mean_of_every_client(small_spec: 
         members = [k for k, name in enumerate(run.setup.architectures) if name == architecture]
         total, by_hand = sum(run.setup.samples[k] for k in members), torch.zeros(16)
         for k in members:
-            train = run._client(run._originals[architecture], k, 0).train
+            train = run.federation.fresh(k, 0).train
             features = run.setup.model(architecture).train().body(train.batch(torch.arange(len(train)))[0])
             by_hand += 0.5 * features.detach().mean(0) * len(train) / total
         assert torch.allclose(center["mean"], by_hand, atol=1e-5)
@@ -93,9 +92,9 @@ def test_one_step_by_hand(momentum: float, small_spec: SpecMaker) -> None:
     """μ = 1 regularises the plain batch mean; in the first batch of a round μ < 1 sees μ times that mean."""
     training = {"epochs": 1, "batch_size": 1000, "lr": 0.1, "momentum": 0, "weight_decay": 0.1, "clip": None}
     run = Run(small_spec({"name": "feddbe", "momentum": momentum}, training=training, models={"family": "tiny-mlp"}))
-    run._build_networks()
-    run._opening(Crew(run._originals, 1))
-    client = run._seat(Bench(run._originals), 0, 1)
+    run.federation.build()
+    run.opening()
+    client = run.federation.load(0, 1)
     sent = run.algorithm.local_update(client, run.algorithm.download(run.server, client))
     model, r = run.setup.model("tiny-mlp"), torch.zeros(16, requires_grad=True)
     images, labels = client.train.batch(torch.arange(len(client.train)))
@@ -113,8 +112,8 @@ def test_one_step_by_hand(momentum: float, small_spec: SpecMaker) -> None:
 
 def test_the_offset_does_not_decay(small_spec: SpecMaker) -> None:
     run = Run(small_spec({"name": "feddbe", "mean_weight": 0}, training={"lr": 0.1, "weight_decay": 1.0, "epochs": 3}))
-    run._build_networks()
-    client = run._client(run._originals[run.setup.architectures[0]], 0, 1)
+    run.federation.build()
+    client = run.federation.fresh(0, 1)
     with torch.no_grad():
         for parameter in client.model.head.parameters():
             parameter.zero_()  # no gradient reaches the offset through a head of zeros
@@ -127,15 +126,15 @@ def test_the_offset_does_not_decay(small_spec: SpecMaker) -> None:
 
 def test_offsets_are_private_differ_and_stay_zero_when_switched_off(small_spec: SpecMaker) -> None:
     on, off = finished(small_spec("feddbe")), finished(small_spec({"name": "feddbe", "train_bias": False}))
-    first, second, *_ = (own(on, k, "parts.offset.")["value"] for k in on._states.ids())
+    first, second, *_ = (own(on, k, "parts.offset.")["value"] for k in on.federation.states.ids())
     assert first.any()
     assert not torch.equal(first, second)
-    assert not any(own(off, k, "parts.offset.")["value"].any() for k in off._states.ids())
+    assert not any(own(off, k, "parts.offset.")["value"].any() for k in off.federation.states.ids())
 
 
 def test_the_answer_comes_from_the_shifted_feature(small_spec: SpecMaker) -> None:
     run = finished(small_spec("feddbe"))
-    client = run._seat(Bench(run._originals), run._states.ids()[0], 3)
+    client = run.federation.load(run.federation.states.ids()[0], 3)
     run.algorithm.prepare(client, run.algorithm.download(run.server, client))
     predictor = run.algorithm.predictor(client)
     assert predictor is not None

@@ -45,10 +45,7 @@ def test_batches_of_one_are_refused_because_the_generator_normalises_them(small_
 def test_labels_are_counted_once_over_all_clients_and_cost_no_scalars(small_spec: SpecMaker) -> None:
     run = Run(small_spec(SMALL_GENERATOR))
     opening = next(run.rounds())
-    expected = sum(
-        torch.bincount(run._client(run._originals[run.setup.architectures[k]], k, 0).train.labels, minlength=4)
-        for k in range(6)
-    )
+    expected = sum(torch.bincount(run.federation.fresh(k, 0).train.labels, minlength=4) for k in range(6))
     assert torch.equal(run.server.shared["labels"]["all"]["counts"], expected)  # type: ignore[arg-type]
     assert opening.scalars_up == opening.scalars_down == opening.client_flops == 0
 
@@ -78,7 +75,7 @@ def test_client_and_server_work_cost_what_the_formula_says() -> None:
     Γ, h = 2 * ((32 + 10) * 512 + 512 * 500), 2 * 500 * 10
     expected = 0
     for k in second.cohort:
-        n, body, head, _ = prices(run, k, run._originals[run.setup.architectures[k]].model.body)
+        n, body, head, _ = prices(run, k, run.federation.networks[run.setup.architectures[k]].model.body)
         expected += n * (3 * (body + head) + Γ + 3 * h)
     assert second.client_flops == expected
     assert first.server_flops == 5 * 64 * (3 * Γ + 2 * len(first.cohort) * h)
@@ -229,7 +226,7 @@ def test_the_generator_is_kept_over_rounds_and_never_private(small_spec: SpecMak
     run = Run(small_spec(SMALL_GENERATOR))
     seen = [run.server.shared["generator"]["16x4"]["expand.weight"].clone() for _ in run.rounds()]
     assert not any(torch.equal(a, b) for a, b in pairwise(seen))
-    assert not any("generator" in name for k in run._states.ids() for name in run._states.get(k))
+    assert not any("generator" in name for k in run.federation.states.ids() for name in run.federation.states.get(k))
 
 
 def test_a_head_group_without_participants_keeps_its_head_and_generator() -> None:

@@ -9,7 +9,6 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax, mse_loss, so
 from engine.kit.compression import compress, decompress
 from engine.kit.contract import Upload
 from engine.kit.tensors import copy_tensors, count_scalars, shares, weighted_mean
-from engine.runtime.executor import Bench
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import SpecError
@@ -78,7 +77,7 @@ def test_one_step_by_hand(kd: float, hidden: float, small_spec: SpecMaker) -> No
 def test_the_hidden_map_stays_with_its_client(small_spec: SpecMaker) -> None:
     run = Run(small_spec(KD, participation=1.0, models={"family": "tiny-cnn"}))
     list(run.rounds())
-    first, second, *_ = (run._states.get(k)["parts.hidden.weight"] for k in run._states.ids())
+    first, second, *_ = (run.federation.states.get(k)["parts.hidden.weight"] for k in run.federation.states.ids())
     assert first.shape == (16, 128)
     assert not torch.equal(first, second)
 
@@ -145,7 +144,7 @@ def test_a_client_that_receives_an_update_holds_the_servers_mentee_to_the_bit(sm
         if record.round == 0:
             continue
         for k in range(6):  # also one that has been away, or was never there
-            client = run._seat(Bench(run._originals), k, record.round + 1)
+            client = run.federation.load(k, record.round + 1)
             algorithm.receive(client, algorithm.download(run.server, client))
             for name, tensor in client.parts["small"].state_dict().items():
                 assert torch.equal(tensor, run.server.groups["all"][name])
@@ -184,7 +183,7 @@ def test_on_a_strict_wire_a_client_keeps_the_lossy_base_it_was_sent(small_spec: 
     next(iterator)
     first = next(iterator)
     newcomer = next(k for k in range(6) if k not in first.cohort)
-    client = run._seat(Bench(run._originals), newcomer, 2)
+    client = run.federation.load(newcomer, 2)
     algorithm.receive(client, algorithm.download(run.server, client))
     sent = decompress(run.server.shared["model"]["all"], run.server.groups["all"])
     held = client.parts["memory"].mentee.state_dict()
@@ -218,8 +217,8 @@ def test_without_hidden_loss_the_map_is_neither_trained_nor_paid() -> None:
     [k] = record.cohort
     n, F, G = forward_prices(run, k)
     assert record.client_flops == n * 3 * (F + G)
-    start = run._initial[run.setup.architectures[k]]["parts.hidden.weight"]
-    assert torch.equal(run._states.get(k)["parts.hidden.weight"], start)
+    start = run.federation.initial[run.setup.architectures[k]]["parts.hidden.weight"]
+    assert torch.equal(run.federation.states.get(k)["parts.hidden.weight"], start)
 
 
 def test_a_head_that_needs_its_full_rank_is_not_lost(small_spec: SpecMaker) -> None:
@@ -254,8 +253,8 @@ def test_every_option_changes_the_result(small_spec: SpecMaker) -> None:
 def test_clients_of_different_width_each_have_a_map_that_fits() -> None:
     spec = {**ONE_OF_TEN, "models": {"family": "compfl-2"}, "algorithm": {"name": "fedkd"}}
     run = Run(ExperimentSpec.parse(spec))
-    run._build_networks()
-    shapes = {name: tuple(desk.parts["hidden"].weight.shape) for name, desk in run._originals.items()}
+    run.federation.build()
+    shapes = {name: tuple(networks.parts["hidden"].weight.shape) for name, networks in run.federation.networks.items()}
     assert shapes == {"compfl-cnn": (128, 500), "resnet18-cifar": (512, 500)}
 
 

@@ -31,9 +31,11 @@ def test_fedarc_without_residuals_and_anchor_that_shares_its_head_is_fedmrl(smal
     for iterator in rounds:
         next(iterator)
     assert torch.equal(arc.server.groups["all"]["body.fc1.weight"], mrl.server.groups["all"]["body.fc1.weight"])
-    mrl.server = replace(mrl.server, groups={"all": arc.server.groups["all"]})  # the head has another role there
-    for architecture, initial in mrl._initial.items():
-        fused = arc._initial[architecture]
+    mrl.federation.server = replace(
+        mrl.server, groups={"all": arc.server.groups["all"]}
+    )  # the head has another role there
+    for architecture, initial in mrl.federation.initial.items():
+        fused = arc.federation.initial[architecture]
         initial["parts.projector.weight"] = swap_columns(fused["parts.projector.weight"], d)
         initial["parts.projector.bias"] = fused["parts.projector.bias"]
 
@@ -44,9 +46,9 @@ def test_fedarc_without_residuals_and_anchor_that_shares_its_head_is_fedmrl(smal
     for name, tensor in arc.server.groups["all"].items():
         assert torch.allclose(mrl.server.groups["all"][name], tensor, rtol=1e-5, atol=1e-5), name
     for k in range(6):
-        expected = dict(arc._states.get(k))
+        expected = dict(arc.federation.states.get(k))
         expected["parts.projector.weight"] = swap_columns(expected["parts.projector.weight"], d)
-        for name, tensor in mrl._states.get(k).items():
+        for name, tensor in mrl.federation.states.get(k).items():
             assert torch.allclose(tensor, expected[name], rtol=1e-5, atol=1e-5), (k, name)
 
 
@@ -79,19 +81,19 @@ def test_its_loss_reads_the_fused_feature_at_two_nested_widths(small_spec: SpecM
 
 
 def projectors(run: Run) -> list[torch.Tensor]:
-    return [run._states.get(k)["parts.projector.weight"] for k in run._states.ids()]
+    return [run.federation.states.get(k)["parts.projector.weight"] for k in run.federation.states.ids()]
 
 
 def test_the_projector_is_trained_and_kept_by_its_client(small_spec: SpecMaker) -> None:
     run = Run(small_spec("fedmrl", participation=1.0, models={"family": "tiny-cnn"}))
     iterator = run.rounds()
     next(iterator)
-    start = run._initial["tiny-cnn"]["parts.projector.weight"].clone()
+    start = run.federation.initial["tiny-cnn"]["parts.projector.weight"].clone()
     next(iterator)
     first = [projector.clone() for projector in projectors(run)]
     assert not any(torch.equal(projector, start) for projector in first)
     assert not torch.equal(first[0], first[1])
-    client = run._seat(Stage(run).bench, 0, 2)
+    client = run.federation.load(0, 2)
     assert torch.equal(client.parts["projector"].weight, first[0])
 
 
@@ -152,8 +154,8 @@ def test_the_small_model_must_not_be_wider_than_the_narrowest_private_one() -> N
 
 def test_models_of_different_width_each_get_a_projector_that_fits() -> None:
     run, _ = only_record("fedmrl", models={"family": "compfl-fmnist-2"}, dataset={**COLOUR, "channels": 1, "size": 28})
-    for desk in run._originals.values():
-        assert desk.parts["projector"].weight.shape == (128, 128 + 128)
+    for networks in run.federation.networks.values():
+        assert networks.parts["projector"].weight.shape == (128, 128 + 128)
 
 
 def test_the_presets_set_the_small_model_and_always_weigh_by_samples() -> None:

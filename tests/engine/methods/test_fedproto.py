@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from engine.runtime.executor import Bench
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from tests.engine.conftest import SpecMaker, records_of
@@ -56,7 +55,7 @@ def test_the_pull_is_what_the_equation_says(method: str, small_spec: SpecMaker) 
 def test_prototypes_come_from_the_trained_body_in_eval_mode(method: str, small_spec: SpecMaker) -> None:
     """A public code takes them from the weights before training."""
     algorithm, _, run = client_and_run(small_spec(method))
-    client = run._seat(Bench(run._originals), 2, 1)  # its network has batch norm
+    client = run.federation.load(2, 1)  # its network has batch norm
     assert client.architecture == "tiny-bn"
     sent = algorithm.local_update(client, {})
     images, y = client.train.batch(torch.arange(len(client.train)))
@@ -73,7 +72,7 @@ def test_prototypes_ignore_augmentation() -> None:
     spec["training"] = {**STILL, "augment": True}
     algorithm, client, run = client_and_run(ExperimentSpec.parse(spec))
     first = algorithm.local_update(client, {})
-    second = algorithm.local_update(run._seat(Bench(run._originals), 0, 2), {})
+    second = algorithm.local_update(run.federation.load(0, 2), {})
     assert torch.equal(first["means"], second["means"])
 
 
@@ -81,8 +80,8 @@ def test_a_client_ships_one_vector_per_class_and_pays_for_one_more_pass(method: 
     run = Run(ExperimentSpec.parse({**DIGITS, "algorithm": {"name": method}}))
     record = list(run.rounds())[1]
     [k] = record.cohort
-    n, body, head, _ = prices(run, k, run._originals[run.setup.architectures[k]].model.body)
-    classes = len(run._client(run._originals[run.setup.architectures[k]], k, 1).train.classes())
+    n, body, head, _ = prices(run, k, run.federation.networks[run.setup.architectures[k]].model.body)
+    classes = len(run.federation.fresh(k, 1).train.classes())
     assert (record.scalars_up, record.scalars_down) == (classes * 500, 0)
     assert record.client_flops == n * (3 * (body + head) + body)
 
@@ -102,7 +101,7 @@ def test_features_met_in_training_cost_no_pass() -> None:
     run = Run(ExperimentSpec.parse(spec))
     record = list(run.rounds())[1]
     [k] = record.cohort
-    n, body, head, _ = prices(run, k, run._originals[run.setup.architectures[k]].model.body)
+    n, body, head, _ = prices(run, k, run.federation.networks[run.setup.architectures[k]].model.body)
     assert record.client_flops == n * 3 * (body + head)
 
 

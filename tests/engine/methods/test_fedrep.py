@@ -23,8 +23,8 @@ def test_without_head_epochs_and_freezing_it_is_fedper(protocol: str, small_spec
 
 def test_the_heads_of_that_fedper_are_equal_too(small_spec: SpecMaker) -> None:
     first, second = finished(small_spec(LIKE_FEDPER)), finished(small_spec("fedper"))
-    assert first._states.ids() == second._states.ids()
-    assert all(same(own(first, k, "model.head."), own(second, k, "model.head.")) for k in first._states.ids())
+    assert first.federation.states.ids() == second.federation.states.ids()
+    assert all(same(own(first, k, "model.head."), own(second, k, "model.head.")) for k in first.federation.states.ids())
 
 
 def test_local_work_and_messages_cost_what_the_formulas_say(small_spec: SpecMaker) -> None:

@@ -1,12 +1,14 @@
 """FedRoD: balanced softmax for the shared model, a private head for the rest."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from engine.data.partition import ClientShare
 from engine.kit.tensors import live_tensors
 from engine.methods.fedrod import RESIDUAL, log_counts
 from engine.runtime.run import Run
@@ -26,19 +28,13 @@ def test_with_gamma_zero_the_generic_branch_is_fedavg(protocol: str, small_spec:
     assert same_servers(generic, small_spec("fedavg", evaluation=evaluation))
 
 
-def test_with_one_sample_of_every_class_the_generic_branch_is_fedavg(
-    small_spec: SpecMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_one_sample_of_every_class_the_generic_branch_is_fedavg(small_spec: SpecMaker) -> None:
     def first_of_every_class(run: Run) -> Run:
-        build = run._client
+        def few(share: ClientShare) -> ClientShare:
+            labels = run.dataset.labels[share.train]
+            return replace(share, train=share.train[[int((labels == c).nonzero()[0]) for c in range(4)]])
 
-        def client(*place: Any) -> Any:
-            made = build(*place)
-            labels = made.train.labels
-            made.train = made.train.subset(torch.tensor([int((labels == c).nonzero()[0]) for c in range(4)]))
-            return made
-
-        monkeypatch.setattr(run, "_client", client)
+        run.federation.shares = [few(share) for share in run.partition.shares]
         return run
 
     iid = {"partition": {"name": "iid"}}
@@ -84,11 +80,11 @@ def test_the_private_loss_does_not_reach_the_shared_model(small_spec: SpecMaker)
     run = Run(small_spec("fedrod"))
     first = next(local_work(run))
     run = Run(small_spec("fedrod"))
-    run._build_networks()
-    for desk in run._originals.values():
-        for tensor in live_tensors(desk.parts).values():
+    run.federation.build()
+    for networks in run.federation.networks.values():
+        for tensor in live_tensors(networks.parts).values():
             tensor.mul_(-3)
-    client = run._client(run._originals[run.setup.architectures[0]], 0, 1)
+    client = run.federation.fresh(0, 1)
     assert same(run.algorithm.local_update(client, run.algorithm.download(run.server, client)), first.sent)
 
 
@@ -104,9 +100,9 @@ def test_the_answer_is_the_sum_of_both_heads(small_spec: SpecMaker) -> None:
 
 def test_the_private_head_starts_as_the_generic_one_and_is_kept(small_spec: SpecMaker) -> None:
     run = finished(small_spec("fedrod"))
-    for k in run._states.ids():
+    for k in run.federation.states.ids():
         architecture = run.setup.architectures[k]
-        initial = run._initial[architecture]
+        initial = run.federation.initial[architecture]
         start = {name: initial[f"parts.residual.{name}"] for name in own(run, k, "parts.residual.")}
         assert same(start, live_tensors(run.setup.model(architecture).head))
         assert not same(own(run, k, "parts.residual."), start)

@@ -78,7 +78,7 @@ def test_tuning_the_whole_model_costs_three_passes(method: str, small_spec: Spec
 
 @pytest.mark.parametrize("method", TUNED)
 def test_a_client_keeps_nothing(method: str, small_spec: SpecMaker) -> None:
-    assert finished(small_spec(method))._states.ids() == []
+    assert finished(small_spec(method)).federation.states.ids() == []
 
 
 def test_the_head_of_fedbabu_neither_learns_nor_decays(small_spec: SpecMaker) -> None:

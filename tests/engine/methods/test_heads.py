@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from engine.kit.contract import ServerState, Upload
-from engine.runtime.executor import Bench
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from tests.engine.conftest import SpecMaker
@@ -49,18 +48,17 @@ def test_a_head_of_several_layers_is_refused_with_its_name(method: str, family: 
 def test_heads_of_one_shape_are_one_group_across_architectures(method: str, small_spec: SpecMaker) -> None:
     run = opened(small_spec(method))
     assert "16x4" in run.server.groups
-    bench = Bench(run._originals)
-    assert {run.algorithm.group(run._seat(bench, k, 1)) for k in range(6)} == {"16x4"}
+    assert {run.algorithm.group(run.federation.load(k, 1)) for k in range(6)} == {"16x4"}
 
 
 @pytest.mark.parametrize("method", HEAD_METHODS)
 def test_heads_of_different_shapes_form_groups_that_start_from_their_lowest_client(method: str) -> None:
     spec = digits(method, models={"family": "compfl-2", "assign": "blocks"})
     run = Run(spec)
-    run._build_networks()
+    run.federation.build()
     assert {"128x10", "512x10"} <= set(run.server.groups)
     for group, architecture in (("128x10", "compfl-cnn"), ("512x10", "resnet18-cifar")):
-        head = run._originals[architecture].model.head
+        head = run.federation.networks[architecture].model.head
         held = run.server.groups[group]
         assert any(torch.equal(tensor, head.weight) for tensor in held.values())  # type: ignore[arg-type]
 
@@ -83,8 +81,8 @@ def test_lg_fedavg_ships_the_head_and_costs_what_standalone_costs() -> None:
     run = Run(digits("lg-fedavg"))
     record = list(run.rounds())[1]
     [k] = record.cohort
-    head = run._originals["cnn-1"].model.head
-    n, body, linear, _ = prices(run, k, run._originals[run.setup.architectures[k]].model.body)
+    head = run.federation.networks["cnn-1"].model.head
+    n, body, linear, _ = prices(run, k, run.federation.networks[run.setup.architectures[k]].model.body)
     assert record.scalars_up == record.scalars_down == sum(p.numel() for p in head.parameters()) == 5_010
     assert record.client_flops == n * 3 * (body + linear)
 
@@ -93,8 +91,8 @@ def test_lg_fedavg_ships_the_head_and_costs_what_standalone_costs() -> None:
 def test_a_head_is_never_private_and_a_body_never_travels(method: str, small_spec: SpecMaker) -> None:
     run = Run(small_spec(method))
     list(run.rounds())
-    for client in run._states.ids():
-        kept = run._states.get(client)
+    for client in run.federation.states.ids():
+        kept = run.federation.states.get(client)
         assert kept
         assert all(name.startswith("model.body.") for name in kept)
 
@@ -102,7 +100,7 @@ def test_a_head_is_never_private_and_a_body_never_travels(method: str, small_spe
 @pytest.mark.parametrize("method", HEAD_METHODS)
 def test_a_and_c_test_with_the_local_head_and_b_with_the_newest_global_one(method: str, small_spec: SpecMaker) -> None:
     run = opened(small_spec(method, evaluation={"protocol": "B"}))
-    client = run._seat(Bench(run._originals), 0, 1)
+    client = run.federation.load(0, 1)
     received = dict(run.algorithm.download(run.server, client))
     run.algorithm.local_update(client, received)
     trained = client.model.head.weight.detach().clone()  # type: ignore[operator]
@@ -194,10 +192,9 @@ def test_fedgh_ships_prototypes_up_and_a_head_down_and_books_the_servers_work() 
     record = list(run.rounds())[1]
     flops = classes = 0
     for k in record.cohort:
-        desk = run._originals[run.setup.architectures[k]]
-        n, body, head, _ = prices(run, k, desk.model.body)
+        n, body, head, _ = prices(run, k, run.federation.networks[run.setup.architectures[k]].model.body)
         flops += n * (3 * (body + head) + body)
-        classes += len(run._client(desk, k, 1).train.classes())
+        classes += len(run.federation.fresh(k, 1).train.classes())
     assert (record.scalars_up, record.scalars_down) == (classes * 500, len(record.cohort) * 5_010)
     assert record.client_flops == flops
     assert record.server_flops == classes * 3 * (2 * 500 * 10)

@@ -72,7 +72,7 @@ def models(spec: ExperimentSpec) -> list[list[Tensors]]:
         run.algorithm.prepare(client, received)
         return copy_tensors(client.model)
 
-    return [run.interview(range(run.setup.clients), answering) for _record in run.rounds()]
+    return [run.query_clients(range(run.setup.clients), answering) for _record in run.rounds()]
 
 
 @pytest.mark.parametrize("identity", IDENTITIES.values(), ids=IDENTITIES.keys())

@@ -17,7 +17,7 @@ from tests.engine.methods.test_contract import Stage
 
 
 def alphas(run: Run) -> list[torch.Tensor]:
-    return [run._states.get(k)["parts.alpha.value"] for k in run._states.ids()]
+    return [run.federation.states.get(k)["parts.alpha.value"] for k in run.federation.states.ids()]
 
 
 @pytest.mark.parametrize("client_id", [0, 1, 2])  # the third has batch norm
@@ -69,8 +69,8 @@ def test_every_client_owns_its_alpha_and_keeps_it_while_it_is_idle(small_spec: S
     kept: dict[int, torch.Tensor] = {}
     for record in run.rounds():
         for k, alpha in kept.items():
-            assert torch.equal(run._states.get(k)["parts.alpha.value"], alpha) == (k not in record.cohort)
-        kept = {k: run._states.get(k)["parts.alpha.value"].clone() for k in run._states.ids()}
+            assert torch.equal(run.federation.states.get(k)["parts.alpha.value"], alpha) == (k not in record.cohort)
+        kept = {k: run.federation.states.get(k)["parts.alpha.value"].clone() for k in run.federation.states.ids()}
     first, second, *_ = kept.values()
     assert not torch.equal(first, second)
 
@@ -90,7 +90,7 @@ def test_every_round_has_the_mean_of_each_alpha_and_the_last_one_its_histogram(s
         assert sorted(map(int, record.traces["alpha_mean"])) == record.cohort
         assert ("alpha_histogram" in record.traces) == (record.round == 3)
     for k, counts in rounds[-1].traces["alpha_histogram"].items():
-        alpha = run._states.get(int(k))["parts.alpha.value"]
+        alpha = run.federation.states.get(int(k))["parts.alpha.value"]
         assert rounds[-1].traces["alpha_mean"][k] == pytest.approx(float(alpha.mean()))
         assert len(counts) == HISTOGRAM_BINS
         assert sum(counts) == 16

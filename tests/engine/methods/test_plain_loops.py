@@ -14,7 +14,6 @@ from torch.nn.functional import cross_entropy, kl_div, mse_loss, one_hot
 from engine.data.samples import split_batches
 from engine.kit.contract import Client
 from engine.kit.training import shuffled_batches
-from engine.runtime.executor import Bench
 from engine.runtime.run import Run
 from tests.engine.conftest import SpecMaker
 from tests.engine.methods.federation import own
@@ -34,7 +33,7 @@ class Plain:
         self.models = {k: run.setup.model("tiny-mlp") for k in range(run.setup.clients)}
 
     def client(self, k: int, t: int) -> Client:
-        return self.run._seat(Bench(self.run._originals), k, t)
+        return self.run.federation.load(k, t)
 
     def batches(self, k: int, t: int) -> Iterator[tuple[Tensor, Tensor]]:
         client = self.client(k, t)
@@ -63,7 +62,7 @@ def step(loss: Tensor, *optimisers: torch.optim.SGD) -> None:
 
 def expect(run: Run, plain: Plain, prefix: str, part: str) -> None:
     """What the run's clients kept is what the loop made of its models."""
-    for k in run._states.ids():
+    for k in run.federation.states.ids():
         wanted = {name.removeprefix(part): tensor for name, tensor in plain.models[k].state_dict().items()}
         for name, tensor in own(run, k, prefix).items():
             assert torch.allclose(tensor, wanted[name], atol=1e-4), (k, name)

@@ -51,8 +51,8 @@ def test_it_is_standalone_bit_for_bit(degenerate: dict[str, Any], protocol: str,
     ours, alone = Run(small_spec(degenerate, evaluation=evaluation)), Run(small_spec(evaluation=evaluation))
     for first, second in zip(ours.rounds(), alone.rounds(), strict=True):
         assert (first.loss, first.client_accuracy) == (second.loss, second.client_accuracy)
-        assert ours._states.ids() == alone._states.ids()
-        for k in alone._states.ids():
+        assert ours.federation.states.ids() == alone.federation.states.ids()
+        for k in alone.federation.states.ids():
             assert same(own(ours, k, "model."), own(alone, k, "model."))
 
 
@@ -163,7 +163,7 @@ def test_local_work_costs_what_the_formula_says(method: str) -> None:
     run = Run(ExperimentSpec.parse({**DIGITS, "algorithm": {"name": method}}))
     record = list(run.rounds())[1]
     [k] = record.cohort
-    shared = run.algorithm.shared(run._client(run._originals[run.setup.architectures[k]], k, 1))  # type: ignore[attr-defined]
+    shared = run.algorithm.shared(run.federation.fresh(k, 1))  # type: ignore[attr-defined]
     n, f, h, G = prices(run, k, shared)
     projector, small_head = 2 * 750 * 500, 2 * 250 * 10
     expected = {
@@ -178,7 +178,7 @@ def test_pfedes_does_not_pay_for_the_enhanced_images_at_mu_zero() -> None:
     run = Run(ExperimentSpec.parse({**DIGITS, "algorithm": {"name": "pfedes", "mu": 0}}))
     record = list(run.rounds())[1]
     [k] = record.cohort
-    proxy = run._originals[run.setup.architectures[k]].parts["proxy"]
+    proxy = run.federation.networks[run.setup.architectures[k]].parts["proxy"]
     n, f, h, G = prices(run, k, proxy)
     assert record.client_flops == n * (3 * (f + h) + 5 * (3 * G + 2 * (f + h)))
 

@@ -60,7 +60,7 @@ def test_ditto_without_pull_is_standalone(protocol: str, models: dict[str, Any],
     free, alone = Run(small_spec({"name": "ditto", "weight": 0}, **changes)), Run(small_spec(**changes))
     for ditto, standalone in zip(free.rounds(), alone.rounds(), strict=True):
         assert ditto.client_accuracy == standalone.client_accuracy
-        for k in alone._states.ids():
+        for k in alone.federation.states.ids():
             assert same(own(free, k, "parts.model."), own(alone, k, "model."))
 
 
@@ -137,7 +137,7 @@ def test_no_preset_lets_momentum_make_dittos_pull_stronger_than_its_authors(pres
 
 def test_without_personal_epochs_the_personal_model_never_moves(small_spec: SpecMaker) -> None:
     run = finished(small_spec({"name": "ditto", "personal_epochs": 0}))
-    for k in run._states.ids():
+    for k in run.federation.states.ids():
         initial = run.setup.model(run.setup.architectures[k]).state_dict()
         assert same(own(run, k, "parts.model."), initial)
 
@@ -175,7 +175,7 @@ def test_stragglers_make_one_to_one_less_than_all_epochs(epochs: int, allowed: s
     for record in list(run.rounds())[1:]:
         whole = sum(prices(run, k).samples * 3 * prices(run, k).model for k in record.cohort)
         assert min(allowed) * whole <= record.client_flops <= max(allowed) * whole
-        clients = [run._client(run._originals[run.setup.architectures[k]], k, record.round) for k in record.cohort]
+        clients = [run.federation.fresh(k, record.round) for k in record.cohort]
         made |= {run.algorithm.epochs(client) for client in clients}  # type: ignore[attr-defined]
     assert made == allowed
 

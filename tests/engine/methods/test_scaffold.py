@@ -110,7 +110,7 @@ def test_one_client_is_standalone_without_momentum(small_spec: SpecMaker) -> Non
     controlled, alone = Run(small_spec("scaffold", **ONE_CLIENT)), Run(small_spec(training=PLAIN, **ONE_CLIENT))
     for _ in zip(controlled.rounds(), alone.rounds(), strict=True):
         [group] = controlled.server.groups
-        if alone._states.ids():
+        if alone.federation.states.ids():
             assert close(controlled.server.groups[group], own(alone, 0, "model."))
 
 
@@ -149,7 +149,7 @@ def test_the_second_round_corrects_every_step_by_hand(small_spec: SpecMaker) -> 
     group = plain.client.architecture
     c = {name: torch.full_like(tensor, 0.25) for name, tensor in variate.items()}
     shifted = ServerState(run.server.groups, {"control": {group: c}})
-    client = run._client(run._originals[group], 0, 1)
+    client = run.federation.fresh(0, 1)
     corrected = split_groups(run.algorithm.local_update(client, run.algorithm.download(shifted, client)))
     for name, tensor in corrected["model"].items():
         assert torch.allclose(tensor, sent[name] - 0.1 * 0.25, atol=1e-6)
@@ -163,7 +163,7 @@ def test_an_idle_client_keeps_its_old_variate(small_spec: SpecMaker) -> None:
     for record in run.rounds():
         for k in before:
             assert same(own(run, k, "parts.control."), before[k]) == (k not in record.cohort)
-        before = {k: own(run, k, "parts.control.") for k in run._states.ids()}
+        before = {k: own(run, k, "parts.control.") for k in run.federation.states.ids()}
 
 
 @pytest.mark.parametrize("use_control", [True, False])

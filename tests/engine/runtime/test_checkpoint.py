@@ -260,8 +260,8 @@ def test_clients_beyond_the_memory_budget_live_on_disk_with_the_same_result(smal
     spec = small_spec(rounds=4)
     run = Run(spec, state_budget_bytes=1)
     assert same_results(list(run.rounds()), records_of(spec))
-    assert len(run._states._memory) == 1
-    assert len(run._states.ids()) > 1
+    assert run.federation.states.in_memory == 1
+    assert len(run.federation.states.ids()) > 1
 
 
 def test_clients_on_disk_reach_the_checkpoint(small_spec: SpecMaker, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from engine.kit.training import fit, supervised
 from engine.methods import REGISTRY
 from engine.runtime.checkpoint import Checkpoints, rounds_with_checkpoints
 from engine.runtime.device import DeviceMemoryError, DeviceUnavailable, find_device
-from engine.runtime.executor import Bench, Crew
+from engine.runtime.executor import ClientPool
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from tests.engine.conftest import SpecMaker, records_of, same_results
@@ -74,7 +74,7 @@ def test_a_step_of_training_waits_for_no_more_than_one_copy_to_the_device(
     with pretending() as transfers:
         run = Run(spec, device="meta")
         next(run.rounds())
-        client, steps = run._seat(Bench(run._originals), 0, 1), 0
+        client, steps = run.federation.load(0, 1), 0
         objective, before = supervised(client.model), transfers.number
 
         def count() -> None:
@@ -121,7 +121,7 @@ def test_artifacts_are_made_on_the_device_as_on_the_cpu(method: str, small_spec:
 def test_no_gradients_are_kept_after_the_work_of_a_client(small_spec: SpecMaker) -> None:
     run = Run(small_spec("fedproto", **FEW))
     next(run.rounds())
-    client = run._seat(Bench(run._originals), 0, 1)
+    client = run.federation.load(0, 1)
     fit(client, supervised(client.model), client.train, update=[client.model])
     assert [name for name, weight in client.model.named_parameters() if weight.grad is not None] == []
 
@@ -133,7 +133,7 @@ def test_the_data_set_is_on_the_device_once_for_all_clients(small_spec: SpecMake
         assert not isinstance(run.dataset.labels, There)
         for _ in run.rounds():
             pass
-        assert all(isinstance(tensor, There) for tensor in run._states.get(0).values())
+        assert all(isinstance(tensor, There) for tensor in run.federation.states.get(0).values())
 
 
 def test_a_checkpoint_from_the_cpu_goes_on_elsewhere(small_spec: SpecMaker, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_mixed_precision_changes_little_and_is_written_down(small_spec: SpecMake
     exact = [record.loss for record in records_of(spec)][1:]
     assert losses != exact
     assert losses == pytest.approx(exact, rel=0.05)
-    for tensors in (*mixed.server.groups.values(), mixed._states.get(mixed._states.ids()[0])):
+    for tensors in (*mixed.server.groups.values(), mixed.federation.states.get(mixed.federation.states.ids()[0])):
         assert not [name for name, tensor in tensors.items() if tensor.dtype is torch.bfloat16]
 
 
@@ -213,25 +213,25 @@ def test_exhausted_memory_says_what_to_do(small_spec: SpecMaker) -> None:
         assert words in str(caught.value)
 
 
-def test_every_piece_of_a_threads_work_is_inside_its_lane() -> None:
+def test_every_piece_of_a_threads_work_is_inside_its_stream() -> None:
     inside: list[bool] = []
-    open_lanes: set[int] = set()
+    open_streams: set[int] = set()
 
     @contextmanager
-    def lane() -> Iterator[None]:
-        open_lanes.add(threading.get_ident())
+    def stream() -> Iterator[None]:
+        open_streams.add(threading.get_ident())
         yield
-        open_lanes.remove(threading.get_ident())
+        open_streams.remove(threading.get_ident())
 
-    def work(_bench: Any, job: int) -> int:
-        inside.append(threading.get_ident() in open_lanes)
+    def work(job: int) -> int:
+        inside.append(threading.get_ident() in open_streams)
         return job
 
-    crew: Crew[int] = Crew({}, 3, lane)
-    assert crew.map(work, range(9), float) == list(range(9))
-    crew.close()
+    pool = ClientPool(3, stream)
+    assert pool.map(work, range(9), float) == list(range(9))
+    pool.close()
     assert inside == [True] * 9
-    assert not open_lanes
+    assert not open_streams
 
 
 def test_the_environment_names_everything_the_bits_depend_on(small_spec: SpecMaker) -> None:

@@ -47,7 +47,7 @@ def began(spec: ExperimentSpec) -> tuple[list[RoundRecord], list[Tensors]]:
     run = Run(spec)
     records = list(islice(run.rounds(), SHORT + 1))
     server = {f"{group}.{name}": t for group, tensors in parts(run.server).items() for name, t in tensors.items()}
-    return records, [server, *(dict(run._states.get(client)) for client in range(spec.clients))]
+    return records, [server, *(dict(run.federation.states.get(client)) for client in range(spec.clients))]
 
 
 def equal(first: list[Tensors], second: list[Tensors]) -> bool:

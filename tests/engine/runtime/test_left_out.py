@@ -17,7 +17,6 @@ from engine.methods import REGISTRY
 from engine.models.families import FAMILIES, Family
 from engine.records import Dropped, RoundRecord
 from engine.runtime.checkpoint import Checkpoints, rounds_with_checkpoints
-from engine.runtime.executor import Bench
 from engine.runtime.run import Diverged, Run
 from engine.runtime.screening import NOT_FINITE, screened
 from engine.spec.experiment import ExperimentSpec
@@ -65,7 +64,7 @@ def fails(*client_ids: int, round: int | None = None) -> Harm:
 
 
 def everything_is_finite(run: Run) -> bool:
-    kept = [run._states.get(client) for client in run._states.ids()]
+    kept = [run.federation.states.get(client) for client in run.federation.states.ids()]
     return all(all_finite(tensors.values()) for tensors in [*parts(run.server).values(), *kept])
 
 
@@ -82,16 +81,16 @@ def message(client: int, samples: int, value: float) -> ClientResult:
 
 def test_the_weights_of_those_that_can_be_used_are_normalised_again(small_spec: SpecMaker) -> None:
     run = Run(small_spec("fedavg"))
-    run.server = ServerState({"all": {"θ": torch.zeros(2)}})
-    server, of_server = run._aggregate([message(0, 10, 1.0), message(1, 20, NAN), message(2, 30, 4.0)], 1)
+    run.federation.server = ServerState({"all": {"θ": torch.zeros(2)}})
+    server, of_server = run.federation.aggregate([message(0, 10, 1.0), message(1, 20, NAN), message(2, 30, 4.0)], 1)
     assert server.groups["all"]["θ"].tolist() == [3.25, 3.25]  # (10·1 + 30·4) / 40
     assert of_server == []
 
 
 def test_a_server_that_gets_nothing_it_can_use_keeps_its_state(small_spec: SpecMaker) -> None:
     run = Run(small_spec("fedavg"))
-    run.server = ServerState({"all": {"θ": torch.ones(2)}}, flops=5)
-    server, _ = run._aggregate([message(0, 10, NAN), message(1, 20, float("inf"))], 1)
+    run.federation.server = ServerState({"all": {"θ": torch.ones(2)}}, flops=5)
+    server, _ = run.federation.aggregate([message(0, 10, NAN), message(1, 20, float("inf"))], 1)
     assert server.groups["all"]["θ"].tolist() == [1.0, 1.0]
     assert server.flops == 0
 
@@ -160,7 +159,7 @@ def test_a_client_of_fedkd_holds_the_servers_mentee_after_a_round_without_a_mess
     for record in run.rounds():
         if record.round == 3:
             break
-    client = run._seat(Bench(run._originals), 0, 4)
+    client = run.federation.load(0, 4)
     run.algorithm.receive(client, run.algorithm.download(run.server, client))  # type: ignore[attr-defined]
     held = run.algorithm.shared(client).state_dict()  # type: ignore[attr-defined]
     for name, tensor in run.server.groups["all"].items():
@@ -231,16 +230,16 @@ def test_a_client_that_diverges_sits_out_the_round_and_takes_part_again(method: 
     run = poisoned(Run(small_spec(method, participation=1.0)), fails(2, round=2))
     rounds = run.rounds()
     first = [next(rounds), next(rounds)][-1]
-    before = copy_tensors(run._states.get(2))
+    before = copy_tensors(run.federation.states.get(2))
     second = next(rounds)
-    assert same(run._states.get(2), before)
+    assert same(run.federation.states.get(2), before)
     assert second.dropped == [Dropped(client=2, part="local work", reason="its training loss became nan")]
     assert second.cohort == list(range(6))
     assert "2" in second.client_accuracy
     assert "2" not in second.traces.get("expert", {})
     third = next(rounds)
     assert (first.dropped, third.dropped) == ([], [])
-    assert not before or not same(run._states.get(2), before)
+    assert not before or not same(run.federation.states.get(2), before)
     assert everything_is_finite(run)
 
 
@@ -389,7 +388,7 @@ def test_a_peer_that_diverges_sits_out_and_the_others_go_on(topology: str, small
     notes = [note for record in records for note in record.dropped]
     assert {(note.client, note.part) for note in notes} == {(5, "local work")}
     assert len(notes) == len({record.round for record in records if record.dropped})  # once a round
-    assert 5 not in run._states.ids()
+    assert 5 not in run.federation.states.ids()
     assert everything_is_finite(run)
 
 
@@ -416,11 +415,11 @@ def test_neighbours_of_a_peer_that_sits_out_average_as_if_it_were_not_there(smal
         return copy
 
     run.algorithm.refine = refine  # type: ignore[attr-defined]
-    assert isinstance(run._peers, Gossip)
+    assert isinstance(run.peers, Gossip)
     [_, record] = run.rounds()
-    name = next(name for name in run._states.get(0) if name.startswith("model.body"))
-    assert torch.allclose(run._states.get(0)[name], (copies[0] + copies[1]) / 2)  # weights ½ and ½
-    assert 2 not in run._states.ids()
+    name = next(name for name in run.federation.states.get(0) if name.startswith("model.body"))
+    assert torch.allclose(run.federation.states.get(0)[name], (copies[0] + copies[1]) / 2)  # weights ½ and ½
+    assert 2 not in run.federation.states.ids()
     body = record.scalars_down + record.scalars_up
     assert body == 2 * 2 * sum(t.numel() for t in run.setup.model("tiny-cnn").body.state_dict().values())
 

@@ -53,10 +53,10 @@ def test_the_smaller_experts_of_a_compfl_client_are_pretrained_too(
     shelf: dict[str, bytes], small_spec: SpecMaker
 ) -> None:
     run = Run(starting_from(shelf, small_spec), weights=shelf.__getitem__)
-    run._build_networks()
+    run.federation.build()
     known = trained(shelf)
-    for desk in run._originals.values():
-        for architecture, expert in desk.parts.items():
+    for networks in run.federation.networks.values():
+        for architecture, expert in networks.parts.items():
             assert all(torch.equal(known[architecture][f"body.{n}"], t) for n, t in expert.body.state_dict().items())
 
 

@@ -88,7 +88,8 @@ def test_training_costs_three_forward_passes_per_sample_and_epoch(small_spec: Sp
     records = list(run.rounds())
     for record in records[1:]:
         expected = sum(
-            3 * run._forward_flops[run.setup.architectures[k]] * run.setup.samples[k] * 2 for k in record.cohort
+            3 * run.federation.forward_flops[run.setup.architectures[k]] * run.setup.samples[k] * 2
+            for k in record.cohort
         )
         assert record.client_flops == expected
 
@@ -147,7 +148,7 @@ def test_fedavg_is_tested_with_the_received_model_before_local_work_under_a(smal
 def test_a_client_that_was_idle_keeps_its_weights(small_spec: SpecMaker) -> None:
     run = Run(small_spec("standalone", rounds=1))
     record = list(run.rounds())[-1]
-    assert run._states.ids() == record.cohort
+    assert run.federation.states.ids() == record.cohort
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_round_and_client(small_spec: SpecMaker) -> None:
@@ -173,7 +174,7 @@ def test_the_step_of_a_round_is_as_long_as_its_learning_rate(small_spec: SpecMak
         run = Run(small_spec(clients=1, partition={"name": "iid"}, rounds=2, training={**plain, **schedule}))
         iterator, ends = run.rounds(), []
         for _record in iterator:
-            [weight] = run.interview([0], lambda client, _received: client.model.head.weight.detach().clone())
+            [weight] = run.query_clients([0], lambda client, _received: client.model.head.weight.detach().clone())
             ends.append(weight)
         return [after - before for before, after in pairwise(ends)]
 

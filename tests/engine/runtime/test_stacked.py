@@ -23,7 +23,10 @@ def run_both(spec: ExperimentSpec, **options: Any) -> tuple[Run, Run, list[Round
 def largest_difference(first: Run, second: Run) -> float:
     """Between the tensors that the clients and the server hold at the end."""
     pairs = list(zip(parts(first.server).values(), parts(second.server).values(), strict=True))
-    pairs += [(first._states.get(client), second._states.get(client)) for client in first._states.ids()]
+    pairs += [
+        (first.federation.states.get(client), second.federation.states.get(client))
+        for client in first.federation.states.ids()
+    ]
     return max(
         (float((own[name].double() - other[name].double()).abs().max()) for own, other in pairs for name in own),
         default=0.0,
@@ -33,7 +36,7 @@ def largest_difference(first: Run, second: Run) -> float:
 @pytest.mark.parametrize("method", ["standalone", "fedavg", "lg-fedavg", "fedper", "ditto", "fedgh", "fedproto"])
 def test_stacked_clients_end_where_clients_alone_end(method: str, small_spec: SpecMaker) -> None:
     alone, together, first, second = run_both(small_spec(method, **UNEVEN))
-    assert alone._states.ids() == together._states.ids()
+    assert alone.federation.states.ids() == together.federation.states.ids()
     assert largest_difference(alone, together) < 1e-4
     for own, other in zip(first, second, strict=True):
         assert own.loss == pytest.approx(other.loss, abs=1e-4)

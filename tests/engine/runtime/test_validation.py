@@ -32,7 +32,7 @@ def right_answers(job: Run, clients: list[int]) -> list[tuple[int, int]]:
                 right += int(predictor(image).argmax()) == int(label)
         return right, len(client.validation)
 
-    return job.interview(clients, ask)
+    return job.query_clients(clients, ask)
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "standalone"])
@@ -71,8 +71,7 @@ def test_a_validation_part_changes_nothing_but_its_own_number(
     spec = small_spec(algorithm, partition=PARTITION, evaluation={"protocol": protocol})
     blind = Run(spec)
     empty = torch.empty(0, dtype=torch.int64)
-    shares = tuple(replace(share, validation=empty) for share in blind.partition.shares)
-    blind.partition = replace(blind.partition, shares=shares)
+    blind.federation.shares = [replace(share, validation=empty) for share in blind.partition.shares]
     seeing = [record.without_times() for record in records_of(spec)]
     numbers = [record.pop("validation_accuracy", None) for record in seeing]
     assert numbers[-1] is not None
