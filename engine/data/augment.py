@@ -3,8 +3,8 @@
 | transform | normalisation | training only |
 |---|---|---|
 | none | x / 255 | |
-| a (pFedAFM, pFedES) | per data set, see NORMALISE | flip, erasing, crop with padding 4: in this order, after it |
-| b (FedARC's library) | mean 0.5, deviation 0.5 | domainnet: random resized crop and flip |
+| a (pFedAFM, pFedES) | that of the data set's card | flip, erasing, crop with padding 4: in this order, after it |
+| b (FedARC's library) | mean 0.5, deviation 0.5 | where its card says so: random resized crop and flip |
 | c (CompFL's authors) | CIFAR-10 statistics | crop with padding 4, flip: in this order, before it |
 
 Padding and erasing write zeros: after normalisation in a (the mean colour), before it in c (black). A crop has the size
@@ -21,20 +21,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-Constants = tuple[tuple[float, float, float], tuple[float, float, float]]
+from engine.data.imported import IMPORTED
+from engine.data.normalisation import CIFAR10, HALF, IMAGENET, Constants
+from engine.data.sets import REGISTRY
 
-_IMAGENET: Constants = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_CIFAR100: Constants = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
-_CIFAR10: Constants = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-_HALF: Constants = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-
-# the authors' code gives MNIST the first channel of CIFAR-100's constants; other grey sets follow it
-NORMALISE: Mapping[str, Mapping[str, Constants]] = {
-    "a": {"cifar100": _CIFAR100, "mnist": _CIFAR100, "fmnist": _CIFAR100, "digits": _CIFAR100, "": _IMAGENET},
-    "b": {"": _HALF},
-    "c": {"": _CIFAR10},
-}
-"""By transform and data set; "" is every other one."""
+_OF_ALL_SETS: Mapping[str, Constants] = {"b": HALF, "c": CIFAR10}
 
 PADDING = 4
 FLIP = 0.5
@@ -73,13 +64,17 @@ def prepare(batch: Tensor, transform: str, dataset: str, decisions: Tensor | Non
 
 def constants(transform: str, dataset: str, channels: int) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel."""
-    known = NORMALISE[transform]
-    means, deviations = known.get(dataset, known[""])
+    means, deviations = _OF_ALL_SETS.get(transform) or _of_the_set(dataset)
     if channels == 1:
         return [means[0]], [deviations[0]]
     if channels == 3:
         return list(means), list(deviations)
     return [sum(means) / 3] * channels, [sum(deviations) / 3] * channels
+
+
+def _of_the_set(name: str) -> Constants:
+    """Nobody declared what fits the images of a folder; KeyError for a set without a card."""
+    return IMAGENET if name == IMPORTED else REGISTRY[name].normalisation
 
 
 def _normalised(batch: Tensor, transform: str, dataset: str) -> Tensor:
@@ -125,8 +120,8 @@ def _augmentation(images: Tensor, transform: str, dataset: str) -> _Augmentation
         return None
     if transform == "a":
         return _Augmentation(_decide_a, _augment_a)
-    if transform == "b" and dataset == "domainnet":
-        return _Augmentation(_decide_domainnet, _augment_domainnet)
+    if transform == "b" and dataset != IMPORTED and REGISTRY[dataset].resized_crops:
+        return _Augmentation(_decide_resized, _augment_resized)
     if transform == "c":
         return _Augmentation(_decide_c, _augment_c)
     return None
@@ -201,12 +196,12 @@ def _cropped(batch: Tensor, flip: Tensor, down: Tensor, right: Tensor) -> Tensor
     return windows[flip, _places(count, batch), down, right].view(batch.shape)
 
 
-def _decide_domainnet(count: int, height: int, width: int, generator: torch.Generator) -> Sequence[Tensor]:
+def _decide_resized(count: int, height: int, width: int, generator: torch.Generator) -> Sequence[Tensor]:
     box = draw_resized_crops(count, height, width, generator)
     return draw_flips(count, generator), *box
 
 
-def _augment_domainnet(
+def _augment_resized(
     batch: Tensor, dataset: str, flip: Tensor, top: Tensor, left: Tensor, tall: Tensor, wide: Tensor
 ) -> Tensor:
     """Random resized crop, then flip.

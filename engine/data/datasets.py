@@ -1,37 +1,34 @@
-"""Labelled images as one tensor, loaded once per process from the data folder or made on the spot."""
+"""Which data sets are there, and each as one tensor: loaded once per process from the data folder, or made."""
 
 import hashlib
 import json
 import logging
 import os
-import re
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
-from engine.data import files, readers, synthetic
+from engine.data import files, search
+from engine.data.dataset import Dataset, tensor
 from engine.data.errors import DataDamaged, DataError, DataMissing
-from engine.data.readers import Contents, Layout, Progress
-from engine.data.spec import Cifar100, DatasetSpec, ImportedSet, Synthetic
+from engine.data.formats.layout import Contents, Layout, Progress, quiet
+from engine.data.imported import IMPORTED, imported_files, load_imported
+from engine.data.sets import REGISTRY
+from engine.data.spec import DatasetSpec, ImportedSet
 
 __all__ = [
-    "PUBLISHED",
     "Availability",
     "DataDamaged",
     "DataError",
     "DataMissing",
     "Dataset",
-    "Published",
     "available",
     "imported_partition",
     "load",
@@ -41,65 +38,8 @@ __all__ = [
 log = logging.getLogger("fedarena.data")
 
 CACHE = ".cache"
-IMPORTED = "imported"
 _DECODER = 1  # raise it when a reader's output changes: every cache is then made again
 _KEPT = 4  # data sets that stay loaded in a process although nobody uses them
-
-Shares = tuple[tuple[Tensor, Tensor], ...]
-"""Per client the indices of its training and of its test samples."""
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """All samples of a set; clients hold indices into it."""
-
-    name: str
-    images: Tensor  # (n, H, W, C) uint8, channels last; float32 (already normalised) only for imported float sets
-    labels: Tensor  # (n,) int64, 0..classes-1
-    classes: int
-    official_test: Tensor  # (n,) bool: the publisher's own test part, all False where there is none
-    domains: Tensor | None = None  # (n,) int64
-    domain_names: tuple[str, ...] = ()
-    class_names: tuple[str, ...] = ()
-    imported_shares: Shares = ()  # the clients of an imported folder
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of one image."""
-        _, height, width, channels = self.images.shape
-        return channels, height, width
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-
-@dataclass(frozen=True)
-class Published:
-    """What is known about a data set before anything is read."""
-
-    name: str
-    title: str
-    shape: tuple[int, int, int]  # (C, H, W)
-    classes: int
-    images: int
-    bundled: bool = False  # there without any file
-
-
-PUBLISHED: Mapping[str, Published] = {
-    entry.name: entry
-    for entry in (
-        Published("digits", "scikit-learn digits", (1, 32, 32), 10, 1_797, bundled=True),
-        Published("synthetic", "Synthetic textures", (3, 32, 32), 10, 6_000, bundled=True),
-        Published("mnist", "MNIST", (1, 28, 28), 10, 70_000),
-        Published("fmnist", "Fashion-MNIST", (1, 28, 28), 10, 70_000),
-        Published("cifar10", "CIFAR-10", (3, 32, 32), 10, 60_000),
-        Published("cifar100", "CIFAR-100", (3, 32, 32), 100, 60_000),
-        Published("flowers102", "Flowers-102", (3, 64, 64), 102, 8_189),
-        Published("tiny-imagenet", "Tiny-ImageNet", (3, 64, 64), 200, 100_000),
-        Published("pacs", "PACS", (3, 64, 64), 7, 9_991),
-        Published("domainnet", "DomainNet", (3, 64, 64), 345, 586_575),
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -127,8 +67,8 @@ class Availability:
 def available(root: Path | None, *, count: bool = False) -> tuple[Availability, ...]:
     """Every known data set and whether it is there; nothing is decoded. `count` looks at every image file's name."""
     rows = []
-    for entry in PUBLISHED.values():
-        place = None if entry.bundled else readers.find(entry.name, root)
+    for entry in REGISTRY.values():
+        place = None if entry.bundled else search.find(entry.name, root)
         location = "built in" if entry.bundled else "" if place is None else str(place[1])
         rows.append(
             Availability(
@@ -143,7 +83,7 @@ def available(root: Path | None, *, count: bool = False) -> tuple[Availability, 
                 lacks="" if location else _lacks(entry.name, root),
             )
         )
-    for name, path in sorted(_imported_files(root).items()):
+    for name, path in sorted(imported_files(root).items()):
         try:
             tensors, notes = files.read_tensors(path, full_check=False)
             number, height, width, channels = tensors["images"].shape
@@ -169,7 +109,7 @@ def _locate(spec: DatasetSpec, root: Path | None) -> tuple[Layout, Path] | Path 
     """Layout and folder of a published set, file of an imported one, None for a set without files."""
     if isinstance(spec, ImportedSet):
         # the name is compared with what is there, it never becomes part of a path
-        path = _imported_files(root).get(spec.set)
+        path = imported_files(root).get(spec.set)
         if path is None:
             raise DataMissing(
                 f"the imported data set {spec.set!r} is missing: it was looked for in "
@@ -177,9 +117,9 @@ def _locate(spec: DatasetSpec, root: Path | None) -> tuple[Layout, Path] | Path 
                 f"bring it in with: fedarena data import {spec.set} --from FOLDER"
             )
         return path
-    if PUBLISHED[spec.name].bundled:
+    if REGISTRY[spec.name].bundled:
         return None
-    found = readers.find(spec.name, root)
+    found = search.find(spec.name, root)
     if found is None:
         raise DataMissing(missing_message(spec.name, root))
     return found
@@ -187,7 +127,7 @@ def _locate(spec: DatasetSpec, root: Path | None) -> tuple[Layout, Path] | Path 
 
 def missing_message(name: str, root: Path | None) -> str:
     places = dict.fromkeys(
-        str(folder) for layout in readers.LAYOUTS[name] for folder in readers.folders_to_search(name, layout, root)
+        str(folder) for layout in REGISTRY[name].layouts for folder in search.folders_to_search(name, layout, root)
     )
     command = f"fedarena data get {name}" if name != "pacs" else f"fedarena data import {name} --from FOLDER"
     where = ", ".join(places) or "no folder: no data folder is set (FEDARENA_DATA)"
@@ -197,15 +137,8 @@ def missing_message(name: str, root: Path | None) -> str:
 
 def _lacks(name: str, root: Path | None) -> str:
     """`/data/cifar-10-batches-bin lacks data_batch_3.bin`; empty where none of its files is there."""
-    part = readers.find_part(name, root)
+    part = search.find_part(name, root)
     return f"{part[0]} lacks {', '.join(part[1])}" if part else ""
-
-
-def _imported_files(root: Path | None) -> dict[str, Path]:
-    folder = None if root is None else root / IMPORTED
-    if folder is None or not folder.is_dir():
-        return {}
-    return {path.stem: path for path in folder.glob("*.safetensors") if path.is_file() and not path.is_symlink()}
 
 
 _in_use: "weakref.WeakValueDictionary[tuple[str, ...], Dataset]" = weakref.WeakValueDictionary()
@@ -229,7 +162,7 @@ def load(spec: DatasetSpec, root: Path | None, progress: Progress | None = None)
         with _lock:
             dataset = _in_use.get(key)
         if dataset is None:
-            dataset = _load(spec, place, root, progress or readers.quiet)
+            dataset = _load(spec, place, root, progress or quiet)
         with _lock:
             _in_use[key] = dataset
             _recent[key] = dataset
@@ -242,32 +175,26 @@ def load(spec: DatasetSpec, root: Path | None, progress: Progress | None = None)
 def _load(
     spec: DatasetSpec, place: tuple[Layout, Path] | Path | None, root: Path | None, progress: Progress
 ) -> Dataset:
-    if isinstance(spec, Synthetic):
-        return _synthetic(spec)
-    if place is None:
-        return _digits()
     if isinstance(place, Path):
-        return _imported(place)
+        return load_imported(place)
+    card = REGISTRY[spec.name]
+    if card.make is not None:
+        return card.make(spec)
+    assert place is not None  # only a set that is made lies nowhere
     tensors, about = decoded(spec.name, place, root, progress)
-    coarse = isinstance(spec, Cifar100) and spec.labels == "coarse"
-    count = PUBLISHED[spec.name].images
-    if len(tensors["labels"]) != count:
-        log.warning("%s: %s holds %d of the %d published images", spec.name, place[1], len(tensors["labels"]), count)
+    coarse = card.coarse_classes if spec.labels == "coarse" else None
+    if (count := len(tensors["labels"])) != card.images:
+        log.warning("%s: %s holds %d of the %d published images", spec.name, place[1], count, card.images)
     return Dataset(
         spec.name,
-        _tensor(tensors["images"]),
-        _tensor(tensors["coarse" if coarse else "labels"]),
-        20 if coarse else about["classes"],
-        _tensor(tensors["official_test"]),
-        _tensor(tensors["domains"]) if "domains" in tensors else None,
+        tensor(tensors["images"]),
+        tensor(tensors["coarse" if coarse else "labels"]),
+        coarse or about["classes"],
+        tensor(tensors["official_test"]),
+        tensor(tensors["domains"]) if "domains" in tensors else None,
         tuple(about["domain_names"]),
         tuple(about["coarse_names" if coarse else "class_names"]),
     )
-
-
-def _tensor(array: NDArray[Any]) -> Tensor:
-    assert array.flags.writeable  # torch would let a read-only array be written all the same
-    return torch.from_numpy(array)
 
 
 def decoded(
@@ -336,75 +263,6 @@ def _writable(folder: Path) -> bool:
         log.info("%s cannot be made (%s); decoded data sets stay in memory", folder, error)
         return False
     return os.access(folder, os.W_OK)
-
-
-def _synthetic(spec: Synthetic) -> Dataset:
-    images, labels, test = synthetic.make(spec)
-    return Dataset(
-        "synthetic",
-        torch.from_numpy(images),
-        torch.from_numpy(labels),
-        spec.classes,
-        torch.from_numpy(test),
-        class_names=tuple(f"class {number}" for number in range(spec.classes)),
-    )
-
-
-def _digits() -> Dataset:
-    from sklearn.datasets import load_digits  # imported here: it takes a second
-
-    bunch = load_digits()
-    grey = torch.from_numpy(np.asarray(bunch.images, np.float32))[:, None] * (255 / 16)  # (n, 1, 8, 8), 0..16
-    large = functional.interpolate(grey, size=(32, 32), mode="bilinear", align_corners=False)
-    images = large.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-    labels = torch.from_numpy(np.asarray(bunch.target, np.int64))
-    return Dataset(
-        "digits", images, labels, 10, torch.zeros(len(labels), dtype=torch.bool), class_names=tuple("0123456789")
-    )
-
-
-# --- sets brought in from PFLlib or HtFLlib -----------------------------------------------------------------------
-
-
-def imported_path(name: str, root: Path) -> Path:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name):
-        raise ValueError(
-            "the name of an imported set must be 1 to 64 of a-z, 0-9 and '-', beginning with a letter or digit, "
-            f"but got {name!r}"
-        )
-    return root / IMPORTED / f"{name}.safetensors"
-
-
-def store_imported(name: str, folder: readers.ClientFolder, root: Path) -> Path:
-    """Keep an imported set and its clients as one file in the data folder."""
-    path = imported_path(name, root)
-    about = {"classes": folder.classes, "ranges": folder.ranges}
-
-    def fill(out: NDArray[Any]) -> None:
-        start = 0
-        for part in folder.parts:
-            out[start : start + len(part)] = part
-            start += len(part)
-
-    shape = (len(folder.labels), *folder.parts[0].shape[1:])
-    large = ("images", shape, folder.kind, fill)
-    files.write_tensors(path, {"labels": folder.labels}, {"about": json.dumps(about)}, large=large)
-    return path
-
-
-def _imported(path: Path) -> Dataset:
-    tensors, notes = files.read_tensors(path)
-    about = json.loads(notes["about"])
-    shares = tuple((torch.arange(train, test), torch.arange(test, end)) for train, test, end in about["ranges"])
-    labels = _tensor(tensors["labels"])
-    return Dataset(
-        IMPORTED,
-        _tensor(tensors["images"]),
-        labels,
-        int(about["classes"]),
-        torch.zeros(len(labels), dtype=torch.bool),
-        imported_shares=shares,
-    )
 
 
 def imported_partition(spec: DatasetSpec, root: Path | None) -> list[tuple[Tensor, Tensor]]:

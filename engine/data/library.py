@@ -9,107 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from engine.data import datasets, files, readers
+from engine.data import datasets, files, search
 from engine.data.archives import unpack
-from engine.data.datasets import PUBLISHED, Availability, available
+from engine.data.datasets import Availability, available
 from engine.data.download import Remote, checksum, fetch
 from engine.data.errors import DataDamaged, DataMissing
+from engine.data.formats import client_folders
+from engine.data.imported import imported_path, store_imported
+from engine.data.sets import REGISTRY, published
 
 Report = Callable[[str, int, int | None], None]
 """Called with (what is being done, done so far, in all if known)."""
-
-_TORONTO = "https://www.cs.toronto.edu/~kriz"
-_OXFORD = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102"
-_BOSTON = "https://csr.bu.edu/ftp/visda/2019/multi-source"
-
-
-def _idx(mirrors: Sequence[str], *sums: str) -> tuple[Remote, ...]:
-    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-    return tuple(
-        Remote(f"{name}-ubyte.gz", tuple(f"{mirror}/{name}-ubyte.gz" for mirror in mirrors), f"md5:{digest}")
-        for name, digest in zip(names, sums, strict=True)
-    )
-
-
-def _domainnet() -> tuple[Remote, ...]:
-    """No checksum is published; a zip archive carries one for each of its files."""
-    cleaned = {"clipart", "painting"}  # the publisher's version without duplicates
-    archives = (
-        Remote(f"{d}.zip", (f"{_BOSTON}/{'groundtruth/' if d in cleaned else ''}{d}.zip",), packed=True)
-        for d in readers.DOMAINNET_DOMAINS
-    )
-    lists = (Remote(f"{d}_test.txt", (f"{_BOSTON}/domainnet/txt/{d}_test.txt",)) for d in readers.DOMAINNET_DOMAINS)
-    return (*archives, *lists)
-
-
-REMOTES: Mapping[str, tuple[Remote, ...]] = {
-    "mnist": _idx(
-        ("https://ossci-datasets.s3.amazonaws.com/mnist", "http://yann.lecun.com/exdb/mnist"),
-        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "d53e105ee54ea40749a09fcbcd1e9432",
-        "9fb629c4189551a2d022fa330f9573f3",
-        "ec29112dd5afa0611ce80d1b7f02629c",
-    ),
-    "fmnist": _idx(
-        ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
-        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "25c81989df183df01b3e8a0aad5dffbe",
-        "bef4ecab320f06d8554ea6380940ec79",
-        "bb300cfdad3c16e7a12a480ee83cd310",
-    ),
-    "cifar10": (
-        Remote(
-            "cifar-10-python.tar.gz",
-            (f"{_TORONTO}/cifar-10-python.tar.gz",),
-            "md5:c58f30108f718f92721af3b95e74349a",
-            packed=True,
-        ),
-    ),
-    "cifar100": (
-        Remote(
-            "cifar-100-python.tar.gz",
-            (f"{_TORONTO}/cifar-100-python.tar.gz",),
-            "md5:eb9058c3a382ffc7106e4002c42a8d85",
-            packed=True,
-        ),
-    ),
-    "flowers102": (
-        Remote("102flowers.tgz", (f"{_OXFORD}/102flowers.tgz",), "md5:52808999861908f626f3c1f4e79d11fa", packed=True),
-        Remote("imagelabels.mat", (f"{_OXFORD}/imagelabels.mat",), "md5:e0620be6f572b9609742df49c70aed4d"),
-        Remote("setid.mat", (f"{_OXFORD}/setid.mat",), "md5:a5357ecc9cb78c4bef273ce3793fc85c"),
-    ),
-    "tiny-imagenet": (
-        Remote(
-            "tiny-imagenet-200.zip",
-            ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",),
-            "md5:90528d7ca1a48142e341f4ef8d21d0de",
-            packed=True,
-        ),
-    ),
-    "domainnet": _domainnet(),
-}
-"""The publishers' own addresses and checksums. PACS is published on a page without a direct address."""
-
-PACS_PAGE = "https://sketchx.eecs.qmul.ac.uk/"
-
-FILE_SUMS: Mapping[str, Mapping[str, str]] = {
-    "cifar100": {
-        "train": "md5:16019d7e3df5f24257cddd939b257f8d",
-        "test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc",
-    },
-    "flowers102": {
-        "imagelabels.mat": "md5:e0620be6f572b9609742df49c70aed4d",
-        "setid.mat": "md5:a5357ecc9cb78c4bef273ce3793fc85c",
-    },
-}
-"""Published sums of single files, by file name."""
-
-CONTENT_SUMS: Mapping[str, str] = {
-    "mnist": "ce9872250c0067044ac3d7ef44de3c2969db066251c76092937ac6e59b9cfcd7",
-    "fmnist": "d572008488220983a52dc4dd2a0866a78f5424ec3496d6c70ea34ddb6832d07d",
-    "cifar10": "c62c88aebf649e5dd89e06e8b14ae89305ac9697112bb92b59f9386bfa6736ff",
-}
-"""SHA-256 of images, labels and test marks as decoded: the same for every layout and compression."""
 
 
 def list_sets(root: Path | None) -> tuple[Availability, ...]:
@@ -117,24 +27,24 @@ def list_sets(root: Path | None) -> tuple[Availability, ...]:
 
 
 def _published(name: str) -> None:
-    if name not in readers.LAYOUTS:
-        bundled = name in PUBLISHED
+    if name not in published():
+        bundled = name in REGISTRY
         raise DataMissing(
             f"{name} is built in, there is nothing to fetch"
             if bundled
-            else f"unknown data set {name!r}; known: {', '.join(readers.LAYOUTS)}"
+            else f"unknown data set {name!r}; known: {', '.join(published())}"
         )
 
 
 def get(name: str, root: Path, report: Report, remotes: Sequence[Remote] | None = None) -> Path:
     """Fetch a published data set into root/<name>; the folder that holds it, also if it was there already."""
     _published(name)
-    if (found := readers.find(name, root)) is not None:
+    if (found := search.find(name, root)) is not None:
         return found[1]
-    sources = REMOTES.get(name) if remotes is None else remotes
-    if sources is None:
+    sources = REGISTRY[name].remotes if remotes is None else remotes
+    if not sources:
         raise DataMissing(
-            f"{name} has no direct address: get it from its publisher ({PACS_PAGE}), unpack it, and use: "
+            f"{name} has no direct address: get it from its publisher ({REGISTRY[name].page}), unpack it, and use: "
             f"fedarena data import {name} --from FOLDER"
         )
     target = root / name
@@ -150,12 +60,12 @@ def get(name: str, root: Path, report: Report, remotes: Sequence[Remote] | None 
                 unpack(path, made, _unpack_report(report, source.file))
             else:
                 shutil.copy2(path, made / source.file)
-        if readers.find_below(name, made) is None:
+        if search.find_below(name, made) is None:
             raise DataDamaged(f"what was fetched for {name} is not in a known layout; the files are in {downloads}")
         made.replace(target)
         files.sync_folder(root)
     shutil.rmtree(downloads)
-    found = readers.find(name, root)
+    found = search.find(name, root)
     if found is None:
         raise DataDamaged(f"{target} was written but is not found")
     return found[1]
@@ -186,16 +96,16 @@ def import_folder(
     """Bring in a folder: a published set in one of its layouts, or the clients of a PFLlib or HtFLlib folder."""
     if not source.is_dir():
         raise DataMissing(f"{source} is not a folder")
-    if readers.is_client_folder(source):
+    if client_folders.is_client_folder(source):
         return _import_clients(name, source, root, report, replace=replace)
-    if name not in readers.LAYOUTS:
+    if name not in published():
         raise DataMissing(
             f"{source} is not a folder of PFLlib or HtFLlib (config.json, train/0.npz, test/0.npz), and {name!r} is no "
-            f"published data set; known: {', '.join(readers.LAYOUTS)}"
+            f"published data set; known: {', '.join(published())}"
         )
-    found = readers.find_below(name, source)
+    found = search.find_below(name, source)
     if found is None:
-        layouts = ", ".join(dict.fromkeys(folder for layout in readers.LAYOUTS[name] for folder in layout.folders))
+        layouts = ", ".join(dict.fromkeys(folder for layout in REGISTRY[name].layouts for folder in layout.folders))
         raise DataMissing(f"{source} does not hold {name} in a known layout ({layouts})")
     layout, folder = found
     contents = layout.read(folder)  # raises where a file is cut off or a label is impossible
@@ -231,16 +141,16 @@ def _copy(paths: Sequence[Path], source: Path, target: Path, report: Report) -> 
 
 
 def _import_clients(name: str, source: Path, root: Path, report: Report, *, replace: bool) -> Imported:
-    if name in PUBLISHED:
+    if name in REGISTRY:
         raise DataDamaged(
             f"{source} is a folder of clients, which must not have the name of another data set, but got {name!r}; "
             f"choose one of your own, such as my-{name}"
         )
-    path = datasets.imported_path(name, root)
+    path = imported_path(name, root)
     if path.exists() and not replace:
         raise DataDamaged(f"an imported set {name!r} is already there ({path}); give --replace to replace it")
-    folder = readers.read_client_folder(source, lambda done, total: report("reading clients", done, total))
-    datasets.store_imported(name, folder, root)
+    folder = client_folders.read_client_folder(source, lambda done, total: report("reading clients", done, total))
+    store_imported(name, folder, root)
     return Imported(path, len(folder.labels), folder.classes, len(folder.ranges), f"{{name: imported, set: {name}}}")
 
 
@@ -255,15 +165,15 @@ class Check:
 
 def verify(name: str, root: Path | None, report: Report) -> tuple[Check, ...]:
     """Read the whole data set and compare it with what its publisher published."""
-    if name not in readers.LAYOUTS:
+    if name not in published():
         return _verify_imported(name, root)
-    found = readers.find(name, root)
+    found = search.find(name, root)
     if found is None:
         raise DataMissing(datasets.missing_message(name, root))
-    layout, folder = found
+    card, (layout, folder) = REGISTRY[name], found
     checks = [Check("found", True, f"{folder} ({layout.title})")]
     for path in layout.files(folder):
-        known = FILE_SUMS.get(name, {}).get(path.name)
+        known = card.file_sums.get(path.name)
         if known is not None:
             report(f"checking {path.name}", 0, None)
             same = checksum(path, known.partition(":")[0]) == known
@@ -274,12 +184,12 @@ def verify(name: str, root: Path | None, report: Report) -> tuple[Check, ...]:
         )
     except DataDamaged as error:
         return (*checks, Check("readable", False, str(error)))
-    images, published = len(tensors["labels"]), PUBLISHED[name]
-    checks.append(Check("images", images == published.images, f"{images:,} of {published.images:,}"))
-    checks.append(Check("classes", about["classes"] == published.classes, f"{about['classes']} of {published.classes}"))
-    if name in CONTENT_SUMS:
+    images = len(tensors["labels"])
+    checks.append(Check("images", images == card.images, f"{images:,} of {card.images:,}"))
+    checks.append(Check("classes", about["classes"] == card.classes, f"{about['classes']} of {card.classes}"))
+    if card.content_sum is not None:
         report("checking content", 0, None)
-        same = content_sum(tensors) == CONTENT_SUMS[name]
+        same = content_sum(tensors) == card.content_sum
         checks.append(Check("content", same, "as published" if same else "differs from the published images or labels"))
     return tuple(checks)
 

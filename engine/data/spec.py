@@ -1,62 +1,55 @@
 """What a spec may say about data: the data set, its transform, and how it is spread over clients."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from engine.data.card import SetSpec, Transform
+from engine.data.sets import REGISTRY
+from engine.data.sets.cifar100 import Cifar100
+from engine.data.sets.digits import Digits
+from engine.data.sets.synthetic import Synthetic
 from engine.spec.frozen import Frozen
 
-Transform = Literal["none", "a", "b", "c"]
+__all__ = [
+    "Balanced",
+    "Cifar100",
+    "DatasetSpec",
+    "Digits",
+    "Dirichlet",
+    "DirichletMix",
+    "FeatureShift",
+    "Iid",
+    "ImageSet",
+    "ImportedPartition",
+    "ImportedSet",
+    "LabelMode",
+    "PartitionSpec",
+    "Pathological",
+    "Practical",
+    "QuantitySkew",
+    "Split",
+    "Synthetic",
+    "Transform",
+]
+
 LabelMode = Literal["unified", "independent", "permuted"]
 Split = Literal["stratified-80-20", "80-10-10", "authors", "random-75-25", "official"]
 
-
-class _Dataset(Frozen):
-    transform: Transform = Field(
-        "none",
-        description="Normalisation and training augmentation: those of the pFedAFM/pFedES code (a), "
-        "of FedARC's library (b), of CompFL's authors (c); none scales pixels to [0, 1] and augments nothing",
-    )
+if TYPE_CHECKING:
+    SetName = str
+else:
+    SetName = Literal[tuple(name for name, card in REGISTRY.items() if card.spec is None)]
 
 
-class ImageSet(_Dataset):
+class ImageSet(SetSpec):
     """A published set of labelled images, read from the data folder."""
 
-    name: Literal["mnist", "fmnist", "cifar10", "flowers102", "tiny-imagenet", "pacs", "domainnet"]
+    name: SetName
     labels: Literal["fine"] = Field("fine", description="Only cifar100 has coarse labels")
 
 
-class Cifar100(_Dataset):
-    """CIFAR-100 with its 100 fine or its 20 coarse labels."""
-
-    name: Literal["cifar100"]
-    labels: Literal["fine", "coarse"] = Field("fine", description="100 fine or 20 coarse labels")
-
-
-class Digits(_Dataset):
-    """The 1,797 handwritten digits that scikit-learn ships, resized to 1×32×32: always there."""
-
-    name: Literal["digits"]
-    labels: Literal["fine"] = "fine"
-
-
-class Synthetic(_Dataset):
-    """Class-conditional images made from a seed: learnable, but not at a glance."""
-
-    name: Literal["synthetic"]
-    labels: Literal["fine"] = "fine"
-    classes: int = Field(10, ge=2, le=1000, description="Number of classes")
-    samples_per_class: int = Field(600, ge=2, le=20_000, description="Images of each class, test part included")
-    channels: int = Field(3, ge=1, le=4, description="Colour channels")
-    size: int = Field(32, ge=8, le=256, description="Height and width in pixels")
-    patterns_per_class: int = Field(3, ge=1, le=64, description="Different looks one class can have")
-    noise: float = Field(
-        0.35, ge=0, le=4, description="Standard deviation of the pixel noise, in units of the contrast"
-    )
-    seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the images themselves, apart from the experiment's")
-
-
-class ImportedSet(_Dataset):
+class ImportedSet(SetSpec):
     """A set that was brought in with `fedarena data import`, under the name it was given there."""
 
     name: Literal["imported"]

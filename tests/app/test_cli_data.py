@@ -5,7 +5,6 @@ from typer.testing import CliRunner, Result
 
 from app.cli.data import data
 from app.exits import BAD_INPUT, FAILED
-from engine.data import readers
 from tests.engine.data import layouts
 from tests.engine.data.layouts import pixels
 
@@ -13,7 +12,7 @@ from tests.engine.data.layouts import pixels
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDARENA_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(readers, "SYSTEM_FOLDERS", {})
+    layouts.put_system_folders(monkeypatch)
     return tmp_path / "data"
 
 

@@ -5,15 +5,24 @@ import io
 import json
 import pickle
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.io import savemat
 
+from engine.data.sets import REGISTRY
+
 Pixels = NDArray[np.uint8]
+
+
+def put_system_folders(patch: pytest.MonkeyPatch, name: str = "fmnist", *folders: Path) -> None:
+    """Let a data set be looked for in these folders of the system, and in no other one."""
+    patch.setitem(REGISTRY, name, replace(REGISTRY[name], system_folders=folders))
 
 
 def pixels(count: int, *, side: int = 32, channels: int = 3, seed: int = 0) -> Pixels:

@@ -5,8 +5,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from engine.data import library, readers
-from engine.data.datasets import PUBLISHED, DataMissing, available, imported_partition, load, require
+from engine.data import library
+from engine.data.datasets import DataMissing, available, imported_partition, load, require
+from engine.data.sets import REGISTRY
 from engine.data.spec import Digits, ImageSet, ImportedSet
 from tests.engine.data import layouts
 
@@ -32,10 +33,10 @@ def test_digits_shrunk_again_are_the_originals() -> None:
 
 
 def test_the_list_shows_what_is_there_and_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "SYSTEM_FOLDERS", {})
+    layouts.put_system_folders(monkeypatch)
     layouts.write_picture(tmp_path / "PACS/photo/dog/a.png")
     rows = {row.name: row for row in available(tmp_path)}
-    assert list(rows) == list(PUBLISHED)
+    assert list(rows) == list(REGISTRY)
     assert rows["digits"].location == "built in"
     assert rows["pacs"].location == str(tmp_path / "PACS")
     assert not rows["cifar10"].available

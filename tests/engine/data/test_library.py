@@ -2,15 +2,17 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from engine.data import library, readers
+from engine.data import library
 from engine.data.datasets import load
 from engine.data.download import FetchError, Remote
 from engine.data.errors import DataDamaged, DataMissing
+from engine.data.sets import REGISTRY
 from engine.data.spec import ImageSet, ImportedSet
 from engine.vision import torchvision
 from tests.engine.data import layouts
@@ -105,18 +107,18 @@ def test_addresses_and_checksums_are_those_torchvision_uses() -> None:
     datasets = torchvision.datasets
     for name, theirs in (("mnist", datasets.MNIST), ("fmnist", datasets.FashionMNIST)):
         expected = [(file, f"md5:{digest}") for file, digest in theirs.resources]
-        assert [(remote.file, remote.checksum) for remote in library.REMOTES[name]] == expected
-        assert [f"{mirror}{expected[0][0]}" for mirror in theirs.mirrors] == list(library.REMOTES[name][0].urls)
+        assert [(remote.file, remote.checksum) for remote in REGISTRY[name].remotes] == expected
+        assert [f"{mirror}{expected[0][0]}" for mirror in theirs.mirrors] == list(REGISTRY[name].remotes[0].urls)
     for name, cifar in (("cifar10", datasets.CIFAR10), ("cifar100", datasets.CIFAR100)):
-        (source,) = library.REMOTES[name]
+        (source,) = REGISTRY[name].remotes
         assert (source.urls, source.checksum) == ((cifar.url,), f"md5:{cifar.tgz_md5}")
     flowers = datasets.Flowers102
-    assert {(source.file, source.checksum) for source in library.REMOTES["flowers102"]} == {
+    assert {(source.file, source.checksum) for source in REGISTRY["flowers102"].remotes} == {
         (file, f"md5:{digest}") for file, digest in flowers._file_dict.values()
     }
-    assert library.REMOTES["flowers102"][1].urls == (f"{flowers._download_url_prefix}imagelabels.mat",)
+    assert REGISTRY["flowers102"].remotes[1].urls == (f"{flowers._download_url_prefix}imagelabels.mat",)
     parts = [*datasets.CIFAR100.train_list, *datasets.CIFAR100.test_list]
-    assert library.FILE_SUMS["cifar100"] == {file: f"md5:{digest}" for file, digest in parts}
+    assert REGISTRY["cifar100"].file_sums == {file: f"md5:{digest}" for file, digest in parts}
 
 
 def test_import_copies_the_files_of_the_layout_and_nothing_else(tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_verify_passes_on_the_content_it_knows(tmp_path: Path, monkeypatch: pyte
         "labels": np.array([label for batch in IDS for label in batch]),
         "official_test": np.arange(24) >= 20,
     }
-    monkeypatch.setattr(library, "CONTENT_SUMS", {"cifar10": library.content_sum(tensors)})
+    monkeypatch.setitem(REGISTRY, "cifar10", replace(REGISTRY["cifar10"], content_sum=library.content_sum(tensors)))
     checks = library.verify("cifar10", tmp_path, ignore)
     assert failed(checks) == ["images"]
     assert checks[1].detail == "24 of 60,000"
@@ -222,7 +224,7 @@ def test_verify_notices_a_damaged_imported_set(tmp_path: Path) -> None:
 
 
 def test_verify_of_a_missing_set_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "SYSTEM_FOLDERS", {})
+    layouts.put_system_folders(monkeypatch)
     with pytest.raises(DataMissing, match="fedarena data get fmnist"):
         library.verify("fmnist", tmp_path, ignore)
     with pytest.raises(DataMissing, match="no data set 'mine' to verify"):

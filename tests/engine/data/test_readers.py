@@ -8,9 +8,11 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from engine.data import readers
+from engine.data import search
 from engine.data.datasets import Dataset, available, load
 from engine.data.errors import DataDamaged, DataMissing
+from engine.data.formats.client_folders import is_client_folder, read_client_folder
+from engine.data.sets import domainnet
 from engine.data.spec import Cifar100, DatasetSpec, ImageSet
 from tests.engine.data import layouts
 from tests.engine.data.layouts import pixels
@@ -76,7 +78,7 @@ def picture_folders(root: Path, *folders: str) -> None:
 @pytest.mark.parametrize(("name", "write"), WRITTEN.values(), ids=WRITTEN)
 def test_images_are_counted_without_reading_them(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
     write(tmp_path)
-    place = readers.find(name, tmp_path)
+    place = search.find(name, tmp_path)
     assert place is not None
     assert place[0].count(place[1]) == len(load(SETS.validate_python({"name": name}), tmp_path)) > 0
 
@@ -84,17 +86,17 @@ def test_images_are_counted_without_reading_them(tmp_path: Path, name: str, writ
 def test_the_two_sets_of_idx_files_are_not_mistaken_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "SYSTEM_FOLDERS", {})
+    layouts.put_system_folders(monkeypatch)
     layouts.write_idx(tmp_path / "MNIST/raw", pixels(3, channels=1), pixels(2, channels=1))
-    assert readers.find("mnist", tmp_path) is not None
-    assert readers.find("fmnist", tmp_path) is None
+    assert search.find("mnist", tmp_path) is not None
+    assert search.find("fmnist", tmp_path) is None
 
 
 def test_the_folder_of_the_system_package_is_used_when_the_root_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layouts.write_idx(tmp_path / "share", pixels(3, channels=1), pixels(2, channels=1), zipped=True)
-    monkeypatch.setattr(readers, "SYSTEM_FOLDERS", {"fmnist": (tmp_path / "share",)})
+    layouts.put_system_folders(monkeypatch, "fmnist", tmp_path / "share")
     assert len(published("fmnist", tmp_path / "empty")) == 5
     assert len(load(ImageSet(name="fmnist"), None)) == 5
 
@@ -241,12 +243,12 @@ def test_pacs_records_the_domain_of_every_image(tmp_path: Path, folder: str) -> 
 
 
 def test_domainnet_marks_the_images_in_the_publishers_test_lists(tmp_path: Path) -> None:
-    for domain in readers.DOMAINNET_DOMAINS:
+    for domain in domainnet.DOMAINS:
         for number in range(2):
             layouts.write_picture(tmp_path / "DomainNet" / domain / "zebra" / f"{domain}_{number}.png")
     (tmp_path / "DomainNet/real_test.txt").write_text("real/zebra/real_1.png 344\n")
     found = published("domainnet", tmp_path)
-    assert found.domain_names == readers.DOMAINNET_DOMAINS
+    assert found.domain_names == domainnet.DOMAINS
     assert found.official_test.nonzero().flatten().tolist() == [9]
 
 
@@ -318,7 +320,7 @@ def test_a_set_without_one_of_its_files_is_missing_and_the_file_is_named(
 
 def test_a_folder_with_none_of_the_files_lacks_nothing(tmp_path: Path) -> None:
     (tmp_path / "cifar10").mkdir()
-    assert readers.find_part("cifar10", tmp_path) is None
+    assert search.find_part("cifar10", tmp_path) is None
 
 
 def test_fewer_images_than_published_are_counted_in_every_layout_of_image_files(tmp_path: Path) -> None:
@@ -335,7 +337,7 @@ def test_the_clients_of_a_folder_must_be_numbered_without_a_gap(tmp_path: Path) 
     folder = layouts.Clients(3).write(tmp_path)
     (folder / "train/1.npz").unlink()
     with pytest.raises(DataDamaged, match="without a gap"):
-        readers.read_client_folder(folder)
+        read_client_folder(folder)
 
 
 def test_a_client_file_with_code_in_it_is_refused_and_the_code_not_run(tmp_path: Path) -> None:
@@ -344,7 +346,7 @@ def test_a_client_file_with_code_in_it_is_refused_and_the_code_not_run(tmp_path:
     with (folder / "test/1.npz").open("wb") as file:
         np.savez(file, data=np.array({"x": layouts.Attack(victim), "y": [0]}, dtype=object))
     with pytest.raises(DataDamaged, match=r"1\.npz was not read"):
-        readers.read_client_folder(folder)
+        read_client_folder(folder)
     assert not victim.exists()
 
 
@@ -353,14 +355,14 @@ def test_a_client_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     path = folder / "train/0.npz"
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(DataDamaged, match=r"0\.npz is not a whole npz file"):
-        readers.read_client_folder(folder)
+        read_client_folder(folder)
 
 
 def test_labels_beyond_the_number_of_classes_are_refused(tmp_path: Path) -> None:
     clients = layouts.Clients(2)
     clients.classes = 2
     with pytest.raises(DataDamaged, match="num_classes 2"):
-        readers.read_client_folder(clients.write(tmp_path))
+        read_client_folder(clients.write(tmp_path))
 
 
 def test_texts_and_other_shapes_are_refused_as_images(tmp_path: Path) -> None:
@@ -368,11 +370,11 @@ def test_texts_and_other_shapes_are_refused_as_images(tmp_path: Path) -> None:
     with (folder / "train/0.npz").open("wb") as file:
         np.savez(file, data=np.array({"x": np.zeros((3, 200), np.float32), "y": np.zeros(3, int)}, dtype=object))
     with pytest.raises(DataDamaged, match="must hold images x"):
-        readers.read_client_folder(folder)
+        read_client_folder(folder)
 
 
 def test_a_folder_without_clients_is_no_client_folder(tmp_path: Path) -> None:
     folder = layouts.Clients(1).write(tmp_path)
-    assert readers.is_client_folder(folder)
+    assert is_client_folder(folder)
     shutil.rmtree(folder / "test")
-    assert not readers.is_client_folder(folder)
+    assert not is_client_folder(folder)

@@ -5,9 +5,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from engine.data import synthetic
 from engine.data.datasets import load
 from engine.data.errors import DataTooLarge
+from engine.data.sets import synthetic
 from engine.data.spec import Synthetic
 
 

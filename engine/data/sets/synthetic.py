@@ -1,10 +1,16 @@
 """Class-conditional images made from a seed: smooth textures, shifted, dimmed, covered and noisy."""
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from engine.data.card import DataCard, SetSpec
+from engine.data.dataset import Dataset
 from engine.data.errors import DataTooLarge
-from engine.data.spec import Synthetic
+from engine.data.normalisation import IMAGENET
 from engine.kit.rng import numpy_generator
 
 MOST_BYTES = 2 * 2**30
@@ -14,6 +20,22 @@ OWN, SHARED = 0.6, 0.8  # weight of a class's own texture and of those it has in
 COMMON = 12  # textures all classes draw from
 CLUTTER, CLUTTERS = 0.8, 64  # weight and number of textures that mean nothing, one of them laid over every image
 CHUNK_PIXELS = 1 << 22  # values worked on at a time: large enough to be fast, small enough to stay in the cache
+
+
+class Synthetic(SetSpec):
+    """Class-conditional images made from a seed: learnable, but not at a glance."""
+
+    name: Literal["synthetic"]
+    labels: Literal["fine"] = "fine"
+    classes: int = Field(10, ge=2, le=1000, description="Number of classes")
+    samples_per_class: int = Field(600, ge=2, le=20_000, description="Images of each class, test part included")
+    channels: int = Field(3, ge=1, le=4, description="Colour channels")
+    size: int = Field(32, ge=8, le=256, description="Height and width in pixels")
+    patterns_per_class: int = Field(3, ge=1, le=64, description="Different looks one class can have")
+    noise: float = Field(
+        0.35, ge=0, le=4, description="Standard deviation of the pixel noise, in units of the contrast"
+    )
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the images themselves, apart from the experiment's")
 
 
 def make(spec: Synthetic) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
@@ -107,3 +129,27 @@ def _moved(textures: NDArray[np.float32], which: NDArray[np.int64], shift: NDArr
     row, column = (place - shift[:, :, None]) % len(place)  # (n, H), (n, W)
     moved: NDArray[np.float32] = textures[which[:, None, None], row[:, :, None], column[:, None, :]]
     return moved
+
+
+def _dataset(spec: Synthetic) -> Dataset:
+    images, labels, test = make(spec)
+    return Dataset(
+        spec.name,
+        torch.from_numpy(images),
+        torch.from_numpy(labels),
+        spec.classes,
+        torch.from_numpy(test),
+        class_names=tuple(f"class {number}" for number in range(spec.classes)),
+    )
+
+
+CARD = DataCard(
+    name="synthetic",
+    title="Synthetic textures",
+    shape=(3, 32, 32),
+    classes=10,
+    images=6_000,
+    normalisation=IMAGENET,
+    spec=Synthetic,
+    make=_dataset,
+)

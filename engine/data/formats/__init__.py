@@ -1,0 +1,1 @@
+"""How data sets lie on people's disks: one module for each format."""
