@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Match
 
+from app.advice import with_command
 from app.store.trouble import diagnose
 from engine.spec.problems import Problem, SpecError, explained
 
@@ -75,6 +76,7 @@ def error_response(
     request: Request, status: int, problems: tuple[Problem, ...], headers: Mapping[str, str] | None = None
 ) -> Response:
     """JSON for the API, a page for a browser that asked for one."""
+    problems = tuple(map(with_command, problems))
     if not _wants_page(request):
         return JSONResponse(error_body(problems), status, dict(headers or {}))
     message = "; ".join(str(problem) for problem in problems)

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from app.advice import with_command
 from engine import catalogue
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import SpecError
@@ -149,7 +150,7 @@ def perform(request: dict[str, Any]) -> dict[str, Any]:
     except catalogue.Untold as error:
         return untold(str(error), lasting=error.lasting)
     except SpecError as error:
-        return untold(str(error.problems[0]))
+        return untold(str(with_command(error.problems[0])))
     except Exception as error:
         if isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in NO_MEMORY):
             return untold(

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from engine.artifacts import parse_request
 from engine.data import datasets
-from engine.data.datasets import DataError, Dataset
+from engine.data.datasets import DataError, DataMissing, Dataset
 from engine.data.partition import Partition, PartitionError
 from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.estimate import Estimate, RoundCost, Untold, rehearse
@@ -151,6 +151,9 @@ def _divide(spec: ExperimentSpec, data_root: Path | None) -> tuple[Dataset, Part
     """The partitioned data; SpecError where they are missing or cannot be divided like this."""
     try:
         return set_up(spec, data_root)
+    except DataMissing as error:
+        problem = Problem("dataset.name", error.reason, spec.dataset.name, remedy=error.remedy)
+        raise SpecError((problem,)) from None
     except DataError as error:
         raise SpecError((Problem("dataset.name", str(error), spec.dataset.name),)) from None
     except PartitionError as error:
@@ -231,7 +234,8 @@ def _datasets(data_root: Path | None, *, count: bool = False) -> list[dict[str, 
             **({"found": found.found, "incomplete": found.incomplete, "lacks": found.lacks} if count else {}),
             "available": found.available,
             "location": found.location,
-            "missing": None if found.available else datasets.missing_message(found.name, data_root),
+            "missing": None if found.available else str(datasets.missing(found.name, data_root)),
+            "how_to_get": None if found.remedy is None else found.remedy.how,
             "parameters": schemas["imported" if found.imported else found.name],
         }
         for found in datasets.available(data_root, count=count)

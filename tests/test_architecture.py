@@ -7,7 +7,16 @@ import pytest
 
 from tests.source import PACKAGES, ROOT, files, imports, inside, modules, shown, tree
 
-SHARED = ("app.config", "app.errors", "app.events", "app.queue", "app.security", "app.storage", "app.store")
+SHARED = (
+    "app.advice",
+    "app.config",
+    "app.errors",
+    "app.events",
+    "app.queue",
+    "app.security",
+    "app.storage",
+    "app.store",
+)
 SWEEPS = ("app.sweeps", "app.sweep_table", "app.webhooks")
 ENGINE_DOOR = ("engine.spec", "engine.records", "engine.catalogue")
 FOR_METHODS = ("engine.kit", "engine.models", "engine.spec.frozen")
@@ -25,14 +34,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "engine.models": ("engine.models", "engine.kit.rng", "engine.vision"),
     "app": (),
     "app.config": (),
-    "app.errors": ("app.store.trouble", "engine.spec"),
+    "app.advice": ("engine.data.errors", "engine.spec"),
+    "app.errors": ("app.advice", "app.store.trouble", "engine.spec"),
     "app.security": ("app.config", "app.errors", "engine.spec.documents"),
     "app.store": ("app.store", "app.config", "engine.spec", "engine.records"),
     "app.protocol": ("app.errors", "app.security", "engine.spec"),
     "app.queue": ("app.config",),
     "app.storage": (),
     "app.rehearsals": ("app.config", "app.errors", "engine.catalogue", "engine.spec"),
-    "app.rehearsal_child": ("engine.catalogue", "engine.spec"),
+    "app.rehearsal_child": ("app.advice", "engine.catalogue", "engine.spec"),
     "app.tex": (),
     "app.events": ("app.config", "app.store", "engine.records"),
     "app.backup": ("app.config", "app.storage", "app.store"),
@@ -65,6 +75,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app.cli": ("app", "engine", "workers"),
     "workers": (
         "workers",
+        "app.advice",
         "app.config",
         "app.disk",
         "app.events",
@@ -120,6 +131,18 @@ def test_the_engine_imports_no_web_queue_or_database_library() -> None:
         if inside(name, "engine")
         for imported in imports(path)
         if inside(imported, *SERVICE_LIBRARIES)
+    ]
+    assert wrong == []
+
+
+def test_the_engine_names_no_command_and_no_setting_of_the_service() -> None:
+    """It says what is missing and how to get it; who offers a command for that knows its name."""
+    wrong = [
+        f"{shown(path)}:{number}"
+        for name, path in modules().items()
+        if inside(name, "engine")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(r"\bfedarena [a-z]|FEDARENA_", line)
     ]
     assert wrong == []
 

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
 from app import disk
+from app.advice import sentence
 from app.config import Settings
 from app.queue import Queue
 from app.store import continuing, experiments, logs, rounds, workers
@@ -347,7 +348,7 @@ class Job:
         log.info("experiment %s given back: %s", self._claim.experiment, why)
 
     def _fail(self, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {sentence(error)}"
         if _wants_memory(error):
             reason += "; try a smaller batch_size, smaller models, or clients one by one (FEDARENA_STACKED=off)"
         detail = "".join(traceback.format_exception(error))

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from app.advice import with_command
 from app.api.catalog import PartitionPreview
 from app.api.experiments import NOT_FOUND, Id
 from app.api.services import Using
@@ -65,7 +66,7 @@ def partition(use: Using, id: Id) -> PartitionPreview:
     try:
         found = PartitionPreview(**catalogue.preview_partition(ExperimentSpec.parse(spec), use.settings.data_root))
     except SpecError as error:
-        [first, *_] = error.problems
+        first = with_command(error.problems[0])
         raise Refusal(409, first.message, field=first.field, value=first.value) from None
     refuse_other_partition(found.fingerprint, stored)
     _known.put(found)

@@ -12,6 +12,7 @@ from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
 from app import webhooks
+from app.advice import with_command
 from app.api.experiments import QUEUE_BODY, PostedQueueChange
 from app.api.once import IdempotencyKey, created, find_answer, once, request_digest
 from app.api.plans import SPAN
@@ -165,7 +166,7 @@ def _check(use: Services, sweep: SweepSpec) -> tuple[SweepCheck, list[Experiment
     refused = [
         RefusedView(
             field=item.problem.field,
-            message=item.problem.message,
+            message=with_command(item.problem).message,
             value=item.problem.value,
             experiments=item.experiments,
             example=item.example,

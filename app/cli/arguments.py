@@ -4,7 +4,7 @@ import logging
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
@@ -15,6 +15,7 @@ from app.exits import BAD_INPUT
 
 if TYPE_CHECKING:
     from engine.spec.experiment import ExperimentSpec
+    from engine.spec.problems import SpecError
 
 SpecFile = Annotated[Path, typer.Argument(help="The spec as YAML or JSON", metavar="SPEC.yaml")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N")]
@@ -110,4 +111,11 @@ def read_spec(path: Path) -> "ExperimentSpec":
     try:
         return ExperimentSpec.parse(values)
     except SpecError as error:
-        refuse_all((problem.field, problem.message) for problem in error.problems)
+        refuse_spec(error)
+
+
+def refuse_spec(error: "SpecError") -> NoReturn:
+    """What is wrong with a spec, and the command that helps where there is one."""
+    from app.advice import with_command
+
+    refuse_all((problem.field, problem.message) for problem in map(with_command, error.problems))

@@ -9,6 +9,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from app.advice import command, sentence
 from app.cli.output import complain, err, out, say
 from app.config import Settings
 from app.exits import BAD_INPUT, FAILED
@@ -29,7 +30,7 @@ def list_sets() -> None:
         channels, height, width = row.shape
         clients = f", {row.clients} clients" if row.clients else ""
         spec = f"imported, set: {row.name}" if row.imported else row.name
-        missing = "missing: fedarena data " + ("import pacs --from FOLDER" if row.name == "pacs" else f"get {row.name}")
+        missing = "" if row.remedy is None else f"missing: {command(row.remedy.name, row.remedy.how)}"
         place = f"{row.location}{clients}" if row.available else f"{row.lacks}; {missing}" if row.lacks else missing
         images = f"{row.found:,} of {row.images:,}" if row.incomplete else f"{row.images:,}"
         table.add_row(spec, images, f"{row.classes}", f"{channels}×{height}×{width}", place)
@@ -42,7 +43,7 @@ def get(name: Name) -> None:
     """Fetch a data set from its publisher; an interrupted download resumes where it stopped."""
     from engine.data import library
 
-    with _told(), _progress() as report:
+    with _told(name), _progress() as report:
         place = library.get(name, Settings().data_root, report)
     say(f"{name} is in {place}")
 
@@ -57,7 +58,7 @@ def import_folder(
     """Bring in a published data set from a folder, or the clients of a PFLlib or HtFLlib folder."""
     from engine.data import library
 
-    with _told(), _progress() as report:
+    with _told(name), _progress() as report:
         made = library.import_folder(
             name, source.expanduser(), Settings().data_root, report, link=link, replace=replace
         )
@@ -71,7 +72,7 @@ def verify(name: Name) -> None:
     """Read a whole data set and compare it with what its publisher published."""
     from engine.data import library
 
-    with _told(), _progress() as report:
+    with _told(name), _progress() as report:
         checks = library.verify(name, Settings().data_root, report)
     for check in checks:
         say(f"{'ok  ' if check.passed else 'BAD '} {check.what}: {check.detail}")
@@ -80,15 +81,20 @@ def verify(name: Name) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What can go wrong with data is one sentence on stderr, not a traceback."""
-    from engine.data.download import FetchError
-    from engine.data.errors import DataError
+def _told(name: str) -> Iterator[None]:
+    """What can go wrong with a data set is one sentence on stderr, not a traceback."""
+    from engine.data.download import FetchError, Unreachable
+    from engine.data.errors import DataError, DataPresent
 
     try:
         yield
     except (DataError, FetchError, ValueError, OSError) as error:
-        complain(f"fedarena data: {error}")
+        more = ""
+        if isinstance(error, Unreachable):
+            more = f" with: {command(name, 'import')}"
+        elif isinstance(error, DataPresent):
+            more = "; give --replace to put the new one in its place"
+        complain(f"fedarena data: {sentence(error)}{more}")
         raise typer.Exit(FAILED if isinstance(error, FetchError) else BAD_INPUT) from None
 
 

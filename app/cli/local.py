@@ -12,8 +12,18 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.cli.arguments import AsJson, Compile, Device, Precision, SpecFile, Stacked, read_settings, read_spec
-from app.cli.output import complain, err, print_json, refuse, refuse_all, say, show
+from app.cli.arguments import (
+    AsJson,
+    Compile,
+    Device,
+    Precision,
+    SpecFile,
+    Stacked,
+    read_settings,
+    read_spec,
+    refuse_spec,
+)
+from app.cli.output import complain, err, print_json, refuse, say, show
 from app.exits import DIVERGED, FAILED, INTERRUPTED, OK
 
 if TYPE_CHECKING:
@@ -52,7 +62,7 @@ def run(
         shelf = _shelf(weights or [])
         catalogue.check(spec, settings.data_root, shelf.__getitem__)
     except SpecError as error:
-        refuse_all((problem.field, problem.message) for problem in error.problems)
+        refuse_spec(error)
     records: list[RoundRecord] = []
     options: dict[str, Any] = {
         "data_root": settings.data_root,

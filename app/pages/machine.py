@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from app.advice import command
 from app.config import Settings
 from app.pages.overview import worker_views
 from app.pages.rendering import database_of, render, settings_of
@@ -23,7 +24,7 @@ _SECRET = re.compile(r"token|secret|password|key", re.IGNORECASE)
 @router.get("/datasets")
 def datasets_page(request: Request) -> Response:
     known = catalogue.datasets_here(settings_of(request).data_root)
-    rows = [{**entry, "command": _command(entry["missing"])} for entry in known]
+    rows = [{**entry, "command": _command(entry)} for entry in known]
     return render(request, "datasets.html", "datasets", datasets=rows, data={"seq": _seq(request)})
 
 
@@ -97,9 +98,9 @@ def _hidden(name: str, value: object) -> str:
     return _PASSWORD.sub(r"\1:hidden@", text)
 
 
-def _command(missing: str | None) -> str:
-    """How to fetch a set, out of the sentence that says it is missing."""
-    return "" if missing is None else missing.rpartition(": ")[2]
+def _command(entry: dict[str, Any]) -> str:
+    """How to get a set that is missing."""
+    return "" if entry["how_to_get"] is None else command(entry["id"], entry["how_to_get"])
 
 
 def _seq(request: Request) -> int:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from engine.data.dataset import Dataset
 from engine.data.download import Remote
+from engine.data.errors import Remedy
 from engine.data.formats.layout import Layout
 from engine.data.normalisation import Constants
 from engine.spec.frozen import Frozen
@@ -54,3 +55,8 @@ class DataCard:
     def bundled(self) -> bool:
         """It is there without any file."""
         return self.make is not None
+
+    @property
+    def remedy(self) -> Remedy:
+        """How to get it where it is missing."""
+        return Remedy(self.name, "fetch" if self.remotes else "import", self.page)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from engine.data import files, search
 from engine.data.dataset import Dataset, tensor
-from engine.data.errors import DataDamaged, DataError, DataMissing
+from engine.data.errors import DataDamaged, DataError, DataMissing, Remedy
 from engine.data.formats.layout import Contents, Layout, Progress, quiet
 from engine.data.imported import IMPORTED, imported_files, load_imported
 from engine.data.sets import REGISTRY
@@ -44,7 +44,7 @@ _KEPT = 4  # data sets that stay loaded in a process although nobody uses them
 
 @dataclass(frozen=True)
 class Availability:
-    """One line of `fedarena data ls`."""
+    """A known data set, and whether it is there."""
 
     name: str  # the name in a spec; for an imported set the name it was given
     title: str
@@ -57,6 +57,7 @@ class Availability:
     clients: int = 0  # of an imported set
     found: int | None = None  # images that lie there, where they were counted
     lacks: str = ""  # of a missing set: which of its files miss in which folder, where some are there
+    remedy: Remedy | None = None  # of a missing set
 
     @property
     def incomplete(self) -> bool:
@@ -81,6 +82,7 @@ def available(root: Path | None, *, count: bool = False) -> tuple[Availability, 
                 location,
                 found=place[0].count(place[1]) if count and place is not None else None,
                 lacks="" if location else _lacks(entry.name, root),
+                remedy=None if location else entry.remedy,
             )
         )
     for name, path in sorted(imported_files(root).items()):
@@ -113,26 +115,26 @@ def _locate(spec: DatasetSpec, root: Path | None) -> tuple[Layout, Path] | Path 
         if path is None:
             raise DataMissing(
                 f"the imported data set {spec.set!r} is missing: it was looked for in "
-                f"{'no folder' if root is None else root / IMPORTED}; "
-                f"bring it in with: fedarena data import {spec.set} --from FOLDER"
+                f"{'no folder' if root is None else root / IMPORTED}",
+                Remedy(spec.set, "import"),
             )
         return path
     if REGISTRY[spec.name].bundled:
         return None
     found = search.find(spec.name, root)
     if found is None:
-        raise DataMissing(missing_message(spec.name, root))
+        raise missing(spec.name, root)
     return found
 
 
-def missing_message(name: str, root: Path | None) -> str:
+def missing(name: str, root: Path | None) -> DataMissing:
+    """What to raise where `find` has found nothing."""
     places = dict.fromkeys(
         str(folder) for layout in REGISTRY[name].layouts for folder in search.folders_to_search(name, layout, root)
     )
-    command = f"fedarena data get {name}" if name != "pacs" else f"fedarena data import {name} --from FOLDER"
-    where = ", ".join(places) or "no folder: no data folder is set (FEDARENA_DATA)"
+    where = ", ".join(places) or "no folder: no data folder is set"
     part = f"; {lacks}" if (lacks := _lacks(name, root)) else ""
-    return f"the data set {name} is missing: it was looked for in {where}{part}; fetch it with: {command}"
+    return DataMissing(f"the data set {name} is missing: it was looked for in {where}{part}", REGISTRY[name].remedy)
 
 
 def _lacks(name: str, root: Path | None) -> str:

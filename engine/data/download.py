@@ -23,6 +23,10 @@ class FetchError(Exception):
     """A file could not be fetched; the message says from where, why, and what to do."""
 
 
+class Unreachable(FetchError):
+    """No address brought it."""
+
+
 @dataclass(frozen=True)
 class Remote:
     """A file and where its publisher keeps it."""
@@ -47,10 +51,10 @@ def fetch(remote: Remote, folder: Path, report: Report) -> Path:
                 reasons.append(f"{url}: {_plain(error)}")
         else:
             kept = part.stat().st_size if part.exists() else 0
-            again = f" The first {kept:,} bytes are kept; the same command goes on from there." if kept else ""
-            raise FetchError(
+            again = f" The first {kept:,} bytes are kept; the next attempt goes on from there." if kept else ""
+            raise Unreachable(
                 f"{remote.file} could not be fetched ({'; '.join(reasons)}).{again} Without a network, copy the files "
-                "by hand and use: fedarena data import NAME --from FOLDER"
+                "by hand and import them"
             )
         with part.open("rb") as file:
             os.fsync(file.fileno())

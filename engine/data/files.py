@@ -24,7 +24,7 @@ _NO_DIGEST = "0" * 64
 _BLOCK = 1 << 22
 _LARGEST_HEADER = 16 << 20
 FULL_CHECK = 1 << 30
-"""A file up to this size is checked byte by byte when it is opened, a larger one by `fedarena data verify`."""
+"""A file up to this size is checked byte by byte when it is opened, a larger one when it is verified."""
 
 
 def write_tensors(

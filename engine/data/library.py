@@ -1,4 +1,4 @@
-"""What `fedarena data` does: list, fetch, bring in and check data sets, with progress told to a callback."""
+"""List, fetch, bring in and check data sets, with progress reported to a callback."""
 
 import hashlib
 import shutil
@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.data import datasets, files, search
+from engine.data import files, search
 from engine.data.archives import unpack
-from engine.data.datasets import Availability, available
+from engine.data.datasets import Availability, available, decoded, missing
 from engine.data.download import Remote, checksum, fetch
-from engine.data.errors import DataDamaged, DataMissing
+from engine.data.errors import DataDamaged, DataMissing, DataPresent
 from engine.data.formats import client_folders
 from engine.data.imported import imported_path, store_imported
 from engine.data.sets import REGISTRY, published
@@ -43,10 +43,7 @@ def get(name: str, root: Path, report: Report, remotes: Sequence[Remote] | None 
         return found[1]
     sources = REGISTRY[name].remotes if remotes is None else remotes
     if not sources:
-        raise DataMissing(
-            f"{name} has no direct address: get it from its publisher ({REGISTRY[name].page}), unpack it, and use: "
-            f"fedarena data import {name} --from FOLDER"
-        )
+        raise DataMissing(f"{name} has no direct address", REGISTRY[name].remedy)
     target = root / name
     if target.exists():
         raise DataDamaged(f"{target} is there but holds no complete {name}; move it away first")
@@ -81,7 +78,7 @@ def _unpack_report(report: Report, file: str) -> Callable[[int], None]:
 
 @dataclass(frozen=True)
 class Imported:
-    """What `fedarena data import` made."""
+    """What `import_folder` made."""
 
     location: Path
     images: int
@@ -112,7 +109,7 @@ def import_folder(
     target = root / name
     if target.exists() or target.is_symlink():
         if not replace:
-            raise DataDamaged(f"{target} is already there; give --replace to put the new one in its place")
+            raise DataPresent(f"{target} is already there")
         if target.resolve() == folder.resolve():
             raise DataDamaged(f"{target} is the folder to be brought in")
     with files.staging(root, name) as stage:
@@ -148,7 +145,7 @@ def _import_clients(name: str, source: Path, root: Path, report: Report, *, repl
         )
     path = imported_path(name, root)
     if path.exists() and not replace:
-        raise DataDamaged(f"an imported set {name!r} is already there ({path}); give --replace to replace it")
+        raise DataPresent(f"an imported set {name!r} is already there ({path})")
     folder = client_folders.read_client_folder(source, lambda done, total: report("reading clients", done, total))
     store_imported(name, folder, root)
     return Imported(path, len(folder.labels), folder.classes, len(folder.ranges), f"{{name: imported, set: {name}}}")
@@ -169,7 +166,7 @@ def verify(name: str, root: Path | None, report: Report) -> tuple[Check, ...]:
         return _verify_imported(name, root)
     found = search.find(name, root)
     if found is None:
-        raise DataMissing(datasets.missing_message(name, root))
+        raise missing(name, root)
     card, (layout, folder) = REGISTRY[name], found
     checks = [Check("found", True, f"{folder} ({layout.title})")]
     for path in layout.files(folder):
@@ -179,9 +176,7 @@ def verify(name: str, root: Path | None, report: Report) -> tuple[Check, ...]:
             same = checksum(path, known.partition(":")[0]) == known
             checks.append(Check(path.name, same, known if same else f"has another checksum than the published {known}"))
     try:
-        tensors, about = datasets.decoded(
-            name, found, root, lambda done, total: report("decoding", done, total), again=True
-        )
+        tensors, about = decoded(name, found, root, lambda done, total: report("decoding", done, total), again=True)
     except DataDamaged as error:
         return (*checks, Check("readable", False, str(error)))
     images = len(tensors["labels"])
@@ -195,10 +190,11 @@ def verify(name: str, root: Path | None, report: Report) -> tuple[Check, ...]:
 
 
 def _verify_imported(name: str, root: Path | None) -> tuple[Check, ...]:
-    rows = [row for row in available(root) if row.imported and row.name == name]
-    if not rows:
-        raise DataMissing(f"there is no data set {name!r} to verify; `fedarena data ls` shows what is there")
-    row = rows[0]
+    imported = {row.name: row for row in available(root) if row.imported}
+    if name not in imported:
+        known = ", ".join([*published(), *imported])
+        raise DataMissing(f"there is no data set {name!r} to verify; known: {known}")
+    row = imported[name]
     try:
         files.read_tensors(Path(row.location), full_check=True)
     except DataDamaged as error:

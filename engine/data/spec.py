@@ -50,7 +50,7 @@ class ImageSet(SetSpec):
 
 
 class ImportedSet(SetSpec):
-    """A set that was brought in with `fedarena data import`, under the name it was given there."""
+    """A set that was imported from a folder, under the name it was given then."""
 
     name: Literal["imported"]
     labels: Literal["fine"] = "fine"

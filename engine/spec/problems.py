@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticCustomError
 
+from engine.data.errors import Remedy
 from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.methods import REGISTRY
 from engine.spec import documents
@@ -34,9 +35,12 @@ class Problem:
     value: Any
     kind: Literal["invalid", "not_applicable"] = "invalid"
     """Not applicable: each part is right, but the method cannot work with this choice of models or topology."""
+    remedy: Remedy | None = None
+    """How to get the data set, where that is what is missing."""
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.message}" if self.field else self.message
+        message = f"{self.message}; {self.remedy}" if self.remedy else self.message
+        return f"{self.field}: {message}" if self.field else message
 
 
 class SpecError(ValueError):
@@ -165,7 +169,7 @@ def _tags(context: Mapping[str, Any]) -> str:
 def _known(field: str) -> str:
     if field == "algorithm":
         return ", ".join(REGISTRY)
-    return "see `fedarena catalog`"
+    return ", ".join(_names(_MEMBERS[field]))
 
 
 def _meant(tag: str, known: str) -> str:
@@ -179,6 +183,11 @@ _MEMBERS: Mapping[str, Sequence[type[BaseModel]]] = {
     "dataset": get_args(get_args(DatasetSpec)[0]),
     "partition": get_args(get_args(PartitionSpec)[0]),
 }
+
+
+def _names(members: Sequence[type[BaseModel]]) -> Iterator[str]:
+    for member in members:
+        yield from get_args(member.model_fields["name"].annotation)
 
 
 def _fields(parts: list[str], member: str | None) -> str:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,8 @@ from typer.testing import CliRunner, Result
 
 from app.cli.data import data
 from app.exits import BAD_INPUT, FAILED
+from engine.data.download import Remote
+from engine.data.sets import REGISTRY
 from tests.engine.data import layouts
 from tests.engine.data.layouts import pixels
 
@@ -114,3 +117,23 @@ def test_what_is_wrong_with_the_config_of_a_client_folder_is_named(
     answer = run("import", "mine", "--from", str(folder))
     assert answer.exit_code == BAD_INPUT
     assert words in answer.stderr
+
+
+def test_what_is_there_already_is_replaced_only_with_the_option(root: Path, tmp_path: Path) -> None:
+    layouts.write_idx(tmp_path / "from", pixels(3, channels=1), pixels(2, channels=1))
+    words = ("import", "mnist", "--from", str(tmp_path / "from"))
+    assert run(*words).exit_code == 0
+    answer = run(*words)
+    assert answer.exit_code == BAD_INPUT
+    assert "is already there; give --replace" in answer.stderr
+    assert run(*words, "--replace").exit_code == 0
+
+
+def test_a_set_that_cannot_be_fetched_comes_with_the_command_for_a_copy(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = Remote("a.zip", ("http://127.0.0.1:9/a.zip",), packed=True)
+    monkeypatch.setitem(REGISTRY, "tiny-imagenet", replace(REGISTRY["tiny-imagenet"], remotes=(nowhere,)))
+    answer = run("get", "tiny-imagenet")
+    assert answer.exit_code == FAILED
+    assert "import them with: fedarena data import tiny-imagenet --from FOLDER" in answer.stderr

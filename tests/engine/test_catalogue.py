@@ -43,7 +43,7 @@ def test_a_spec_that_can_run_passes(small_spec: SpecMaker) -> None:
 @pytest.mark.parametrize(
     ("changes", "field", "words"),
     [
-        ({"dataset": {"name": "cifar10"}}, "dataset.name", "fedarena data get cifar10"),
+        ({"dataset": {"name": "cifar10"}}, "dataset.name", "the data set cifar10 is missing"),
         ({"partition": {"name": "pathological", "classes_per_client": 9}}, "partition.classes_per_client", "9"),
         ({"topology": "gossip"}, "topology", "gossip"),
         ({"models": {"family": "cnn-1"}, "dataset": {"name": "synthetic", "size": 8}}, "models.family", "8×8"),

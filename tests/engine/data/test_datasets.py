@@ -7,6 +7,7 @@ from sklearn.datasets import load_digits
 
 from engine.data import library
 from engine.data.datasets import DataMissing, available, imported_partition, load, require
+from engine.data.errors import Remedy
 from engine.data.sets import REGISTRY
 from engine.data.spec import Digits, ImageSet, ImportedSet
 from tests.engine.data import layouts
@@ -46,7 +47,7 @@ def test_asking_whether_a_set_is_there_decodes_nothing(tmp_path: Path) -> None:
     (tmp_path / "PACS/photo/dog").mkdir(parents=True)
     (tmp_path / "PACS/photo/dog/broken.png").write_bytes(b"no image")
     require(ImageSet(name="pacs"), tmp_path)
-    with pytest.raises(DataMissing, match="fedarena data get mnist"):
+    with pytest.raises(DataMissing, match=r"mnist is missing.*; fetch it$"):
         require(ImageSet(name="mnist"), tmp_path)
 
 
@@ -78,9 +79,10 @@ def test_an_imported_set_of_bytes_stays_bytes(tmp_path: Path) -> None:
     assert load(ImportedSet(name="imported", set="bytes"), tmp_path).images.dtype == torch.uint8
 
 
-def test_a_missing_imported_set_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(DataMissing, match=r"'mine' is missing.*fedarena data import mine --from FOLDER"):
+def test_a_missing_imported_set_is_to_be_imported(tmp_path: Path) -> None:
+    with pytest.raises(DataMissing, match=r"'mine' is missing.*; import it$") as caught:
         load(ImportedSet(name="imported", set="mine"), tmp_path)
+    assert caught.value.remedy == Remedy("mine", "import")
 
 
 def test_only_an_imported_set_has_clients_of_its_own() -> None:

@@ -88,7 +88,7 @@ def test_the_next_address_is_tried_when_the_first_has_nothing(site: Site, tmp_pa
 
 
 def test_a_missing_file_is_said_with_the_servers_answer(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(FetchError, match=r"the server answered 404 Not Found.*fedarena data import"):
+    with pytest.raises(FetchError, match=r"the server answered 404 Not Found.*copy the files by hand and import them"):
         fetch(Remote("gone.bin", (site.url("gone.bin"),)), tmp_path, lambda *_: None)
 
 
@@ -96,7 +96,7 @@ def test_no_network_is_said_plainly(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound but not listening: nobody answers
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/data.bin"
-        with pytest.raises(FetchError, match=r"no connection.*fedarena data import"):
+        with pytest.raises(FetchError, match=r"no connection.*copy the files by hand and import them"):
             fetch(Remote("data.bin", (url,)), tmp_path, lambda *_: None)
 
 

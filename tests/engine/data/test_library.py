@@ -11,7 +11,7 @@ import pytest
 from engine.data import library
 from engine.data.datasets import load
 from engine.data.download import FetchError, Remote
-from engine.data.errors import DataDamaged, DataMissing
+from engine.data.errors import DataDamaged, DataMissing, DataPresent
 from engine.data.sets import REGISTRY
 from engine.data.spec import ImageSet, ImportedSet
 from engine.vision import torchvision
@@ -91,8 +91,9 @@ def test_get_refuses_what_is_not_the_data_set_and_leaves_no_folder(site: Site, t
 
 
 def test_get_of_a_set_without_an_address_says_where_to_find_it(tmp_path: Path) -> None:
-    with pytest.raises(DataMissing, match=r"no direct address.*fedarena data import pacs --from FOLDER"):
+    with pytest.raises(DataMissing, match=r"no direct address; get it from its publisher \(https://.*\)") as caught:
         library.get("pacs", tmp_path, ignore)
+    assert caught.value.remedy == REGISTRY["pacs"].remedy
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_import_keeps_what_is_there_unless_told_to_replace_it(tmp_path: Path) ->
     layouts.write_idx(tmp_path / "two", pixels(7, channels=1), pixels(2, channels=1))
     root = tmp_path / "root"
     library.import_folder("mnist", tmp_path / "one", root, ignore)
-    with pytest.raises(DataDamaged, match="already there; give --replace"):
+    with pytest.raises(DataPresent, match="already there"):
         library.import_folder("mnist", tmp_path / "two", root, ignore)
     library.import_folder("mnist", tmp_path / "two", root, ignore, replace=True)
     assert len(load(ImageSet(name="mnist"), root)) == 9
@@ -171,7 +172,7 @@ def test_import_of_a_folder_nobody_knows_says_what_was_expected(tmp_path: Path, 
 def test_clients_are_imported_once_unless_told_to_replace_them(tmp_path: Path) -> None:
     folder = layouts.Clients(2).write(tmp_path / "from")
     library.import_folder("mine", folder, tmp_path, ignore)
-    with pytest.raises(DataDamaged, match="already there"):
+    with pytest.raises(DataPresent, match="already there"):
         library.import_folder("mine", folder, tmp_path, ignore)
     library.import_folder("mine", layouts.Clients(4).write(tmp_path / "other"), tmp_path, ignore, replace=True)
     assert len(load(ImportedSet(name="imported", set="mine"), tmp_path).imported_shares) == 4
@@ -223,9 +224,9 @@ def test_verify_notices_a_damaged_imported_set(tmp_path: Path) -> None:
     assert failed(library.verify("mine", tmp_path, ignore)) == ["checksum"]
 
 
-def test_verify_of_a_missing_set_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_of_a_missing_set_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layouts.put_system_folders(monkeypatch)
-    with pytest.raises(DataMissing, match="fedarena data get fmnist"):
+    with pytest.raises(DataMissing, match="fmnist is missing"):
         library.verify("fmnist", tmp_path, ignore)
-    with pytest.raises(DataMissing, match="no data set 'mine' to verify"):
+    with pytest.raises(DataMissing, match=r"no data set 'mine' to verify; known: mnist, .*, domainnet$"):
         library.verify("mine", tmp_path, ignore)

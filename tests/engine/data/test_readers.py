@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from engine.data import search
 from engine.data.datasets import Dataset, available, load
-from engine.data.errors import DataDamaged, DataMissing
+from engine.data.errors import DataDamaged, DataMissing, Remedy
 from engine.data.formats.client_folders import is_client_folder, read_client_folder
 from engine.data.sets import domainnet
 from engine.data.spec import Cifar100, DatasetSpec, ImageSet
@@ -267,18 +267,19 @@ def test_decoding_image_files_reports_progress(tmp_path: Path) -> None:
     assert seen[-1] == (5, 5)
 
 
-def test_a_missing_set_names_the_places_and_the_command(tmp_path: Path) -> None:
+def test_a_missing_set_names_the_places_and_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(DataMissing) as caught:
         published("cifar10", tmp_path)
     message = str(caught.value)
     assert "cifar10" in message
     assert str(tmp_path / "cifar-10-batches-bin") in message
     assert str(tmp_path / "cifar-10-batches-py") in message
-    assert "fedarena data get cifar10" in message
+    assert message.endswith("; fetch it")
+    assert caught.value.remedy == Remedy("cifar10", "fetch")
 
 
 def test_without_a_data_folder_the_message_says_so() -> None:
-    with pytest.raises(DataMissing, match="FEDARENA_DATA"):
+    with pytest.raises(DataMissing, match="no folder: no data folder is set"):
         load(ImageSet(name="cifar10"), None)
 
 
@@ -313,7 +314,7 @@ def test_a_set_without_one_of_its_files_is_missing_and_the_file_is_named(
     write(tmp_path)
     (tmp_path / file).unlink()
     told = f"{(tmp_path / file).parent} lacks {Path(file).name}"
-    with pytest.raises(DataMissing, match=re.escape(f"; {told}; fetch it with")):
+    with pytest.raises(DataMissing, match=re.escape(f"; {told}; fetch it")):
         published(name, tmp_path)
     assert [row.lacks for row in available(tmp_path) if row.name == name] == [told]
 
