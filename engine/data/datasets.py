@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from engine.data import files, search
 from engine.data.dataset import Dataset, tensor
@@ -30,7 +29,6 @@ __all__ = [
     "DataMissing",
     "Dataset",
     "available",
-    "imported_partition",
     "load",
     "require",
 ]
@@ -265,13 +263,3 @@ def _writable(folder: Path) -> bool:
         log.info("%s cannot be made (%s); decoded data sets stay in memory", folder, error)
         return False
     return os.access(folder, os.W_OK)
-
-
-def imported_partition(spec: DatasetSpec, root: Path | None) -> list[tuple[Tensor, Tensor]]:
-    """Per client of an imported set the indices of its training and test samples, as the folder had them."""
-    if not isinstance(spec, ImportedSet):
-        raise ValueError(
-            f"partition 'imported' must go with an imported data set (dataset: {{name: imported, set: …}}), "
-            f"but the data set is {spec.name!r}"
-        )
-    return list(load(spec, root).imported_shares)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from engine.data.dealing import Flags, Ints, PartitionError
-from engine.data.spec import LabelMode
+from engine.data.allocation import Flags, Ints, PartitionError
+from engine.data.partitions.rule import LabelMode
 
 
 def label_maps(mode: LabelMode, owned: Flags, all_ids: bool, rng: np.random.Generator) -> tuple[Ints | None, int]:

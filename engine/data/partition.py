@@ -1,50 +1,41 @@
 """Spread a data set over clients: a pure function of the data set, the parameters, the clients and the seed.
 
+Who gets what is each partition's own file in engine/data/partitions; the rest is common to all and is here.
+
 Three streams of random numbers (who gets what, training or test, label maps) are independent of each other: another
 label mode leaves every sample where it is. Index lists ascend. No sample lies in the training set of one client and
 the test set of the same or another one, and no validation sample lies in either. No two clients share a sample, except
-where `balanced` and `dirichlet-mix` deal an exhausted class again or test on whole classes, and where an imported
+where `balanced` and `dirichlet-mix` give an exhausted class again or test on whole classes, and where an imported
 folder says so.
 
 The splits:
 
-* `stratified-80-20`, `80-10-10`, `random-75-25` pool the publisher's parts, deal the pool and cut each client's share.
-* `official` and `authors` deal the publisher's training and test parts apart, with the same proportions.
+* `stratified-80-20`, `80-10-10`, `random-75-25` pool the publisher's parts, allocate the pool and cut the share of each
+  client.
+* `official` and `authors` allocate the publisher's training and test parts apart, with the same proportions.
 * `80-10-10` and `authors` have a validation part: a tenth of each client's share, and a fifth of the publisher's
-  training part, dealt like the test part. A client may be left without a validation sample.
-* `balanced` and `dirichlet-mix` deal local_size training samples. Under a pooled split the pool is cut first, and test
-  samples come from the other side in the ratio of the split and with the client's class mix, so that nobody trains on
-  what another client is tested on. `authors` does the same with its own parts. Under `official` a client is tested on
-  all official test samples of the classes it trains on.
+  training part, allocated like the test part. A client may be left without a validation sample.
+* `balanced` and `dirichlet-mix` allocate local_size training samples. Under a pooled split the pool is cut first, and
+  test samples come from the other side in the ratio of the split and with the client's class mix, so that nobody trains
+  on what another client is tested on. `authors` does the same with its own parts. Under `official` a client is tested
+  on all official test samples of the classes it trains on.
 * `imported` keeps the folder's own split.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engine.data import schemes
-from engine.data.dealing import Flags, Hand, Ints, PartitionError, listing
+from engine.data.allocation import Allocation, Flags, Ints, PartitionError, listing
+from engine.data.dataset import Shares
 from engine.data.labels import label_maps
-from engine.data.schemes import Table
-from engine.data.spec import (
-    Balanced,
-    Dirichlet,
-    DirichletMix,
-    FeatureShift,
-    Iid,
-    ImportedPartition,
-    PartitionSpec,
-    Pathological,
-    Practical,
-    QuantitySkew,
-)
-from engine.data.splits import cut_pool, piles, split_hand
+from engine.data.partitions import PartitionSpec
+from engine.data.partitions.rule import MAX_ALLOCATED, PartitionContext
+from engine.data.splits import make_pools, split_clients, split_pool
 from engine.kit.rng import numpy_generator
 
 __all__ = ["ClientShare", "LabelledSet", "Partition", "PartitionError", "make_partition"]
@@ -65,6 +56,8 @@ class LabelledSet(Protocol):
     def domains(self) -> Tensor | None: ...
     @property
     def domain_names(self) -> tuple[str, ...]: ...
+    @property
+    def imported_shares(self) -> Shares: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,35 +103,38 @@ class Partition:
         return torch.bincount(cells, minlength=len(lists) * classes).reshape(len(lists), classes)
 
 
-def make_partition(
-    dataset: LabelledSet,
-    spec: PartitionSpec,
-    clients: int,
-    seed: int,
-    imported: Sequence[tuple[Tensor, Tensor]] | None = None,
-) -> Partition:
+def make_partition(dataset: LabelledSet, spec: PartitionSpec, clients: int, seed: int) -> Partition:
     """The shares of `clients` clients; raises PartitionError where the rules cannot be met.
 
-    seed is the partition's own (`ExperimentSpec.partition_seed`). imported: (training, test) indices of each client,
-    read by the partition `imported` alone.
+    seed is the partition's own (`ExperimentSpec.partition_seed`).
     """
     labels = dataset.labels.numpy().astype(np.int64)
     notes: list[str] = []
-    if isinstance(spec, ImportedPartition):
-        train, test, owned = _imported(dataset, labels, imported, clients, notes)
-        validation = _nothing(clients)
-    else:
-        train, test, validation, owned = _dealt(dataset, labels, spec, clients, seed, notes)
-    _check_sizes(train, test)
-    maps, width = label_maps(
-        spec.labels, owned, isinstance(spec, DirichletMix), numpy_generator(seed, "partition", "labels")
+    context = PartitionContext(
+        dataset.name,
+        labels,
+        dataset.classes,
+        clients,
+        numpy_generator(seed, "partition", "deal"),
+        domains=None if dataset.domains is None else dataset.domains.numpy().astype(np.int64),
+        domain_names=dataset.domain_names,
+        imported_shares=dataset.imported_shares,
+        notes=notes,
     )
+    if spec.has_own_split:
+        parts = _as_given(context, spec)
+    else:
+        official_test = dataset.official_test.numpy().astype(np.bool_)
+        parts = _split(context, spec, official_test, numpy_generator(seed, "partition", "split"))
+    train, test, validation, owned = parts
+    _check_sizes(train, test)
+    maps, width = label_maps(spec.labels, owned, spec.takes_any_class, numpy_generator(seed, "partition", "labels"))
     if maps is not None:  # a class of which a client has validation samples alone has no id there
         validation = [own[ids[labels[own]] >= 0] for own, ids in zip(validation, maps, strict=True)]
-    parts = (_tensors(train), _tensors(test), _tensors(validation))
+    tensors = (_tensors(train), _tensors(test), _tensors(validation))
     shares = tuple(
         ClientShare(own, tested, None if maps is None else torch.from_numpy(maps[client]), validated)
-        for client, (own, tested, validated) in enumerate(zip(*parts, strict=True))
+        for client, (own, tested, validated) in enumerate(zip(*tensors, strict=True))
     )
     return Partition(shares, width, _fingerprint(shares), tuple(notes))
 
@@ -146,120 +142,58 @@ def make_partition(
 Lists = list[Ints]
 """One ascending index list for each client."""
 
+Parts = tuple[Lists, Lists, Lists, Flags]
+"""Training, test and validation lists, and which classes each client trains or is tested on (N, L)."""
 
-def _dealt(
-    dataset: LabelledSet, labels: Ints, spec: PartitionSpec, clients: int, seed: int, notes: list[str]
-) -> tuple[Lists, Lists, Lists, Flags]:
-    """Training, test and validation lists, and which classes each client trains or is tested on (N, L)."""
-    classes = dataset.classes
-    cutting = numpy_generator(seed, "partition", "split")
-    parts = piles(dataset.name, dataset.official_test.numpy().astype(np.bool_), spec.split, cutting)
-    sized = isinstance(spec, Balanced | DirichletMix)
-    if not sized:
-        _check_enough(dataset.name, parts.train, parts.test, clients)
-    elif parts.test is None:
-        parts = cut_pool(parts, labels, classes, spec.split, cutting)
-    notes += parts.notes
 
-    whole_classes = sized and spec.split == "official"
-    apart = () if whole_classes else (parts.test, parts.validation)
-    dealt = (parts.train, *(pile for pile in apart if pile is not None))
-    table = Table(dataset.name, labels, classes, clients, dealt, numpy_generator(seed, "partition", "deal"), notes)
-    train, *rest = _hands(table, spec, dataset, parts.ratio)
+def _as_given(context: PartitionContext, spec: PartitionSpec) -> Parts:
+    train, test = spec.allocate(context)
+    return _parts(context, train, test, None)
 
-    validation: Hand | None = None
-    if parts.test is None:
-        train, test, validation, more = split_hand(train, labels, clients, classes, spec.split, cutting)
-        notes += more
-    elif whole_classes:
+
+def _split(context: PartitionContext, spec: PartitionSpec, official_test: Flags, rng: np.random.Generator) -> Parts:
+    labels, classes, clients = context.labels, context.classes, context.clients
+    pools = make_pools(context.name, official_test, spec.split, rng)
+    if not spec.is_sized:
+        _check_enough(context.name, pools.train, pools.test, clients)
+    elif pools.test is None:
+        pools = split_pool(pools, labels, classes, spec.split, rng)
+    context.notes.extend(pools.notes)
+
+    whole_classes = spec.is_sized and spec.split == "official"
+    apart = () if whole_classes else (pools.test, pools.validation)
+    drawn_from = (pools.train, *(pool for pool in apart if pool is not None))
+    train, *rest = spec.allocate(replace(context, pools=drawn_from, ratio=pools.ratio))
+
+    if pools.test is None:
+        train, test, validation, more = split_clients(train, labels, clients, classes, spec.split, rng)
+        context.notes.extend(more)
+        return _parts(context, train, test, validation)
+    if whole_classes:
         owned = train.counts(labels, clients, classes) > 0
-        return _lists(train, clients), _class_lists(parts.test, labels, owned), _nothing(clients), owned
-    else:
-        test, validation = rest[0], rest[1] if len(rest) > 1 else None
+        return _lists(train, clients), _class_lists(pools.test, labels, owned), _nothing(clients), owned
+    return _parts(context, train, rest[0], rest[1] if len(rest) > 1 else None)
+
+
+def _parts(context: PartitionContext, train: Allocation, test: Allocation, validation: Allocation | None) -> Parts:
+    labels, classes, clients = context.labels, context.classes, context.clients
     owned = train.counts(labels, clients, classes) + test.counts(labels, clients, classes) > 0
     kept = _nothing(clients) if validation is None else _lists(validation, clients)
     return _lists(train, clients), _lists(test, clients), kept, owned
 
 
-def _hands(table: Table, spec: PartitionSpec, dataset: LabelledSet, ratio: tuple[int, int]) -> list[Hand]:
-    match spec:
-        case Pathological():
-            return schemes.pathological(table, spec)
-        case Practical():
-            return schemes.practical(table, spec)
-        case Dirichlet():
-            return schemes.dirichlet(table, spec)
-        case Balanced():
-            return schemes.balanced(table, spec, ratio)
-        case DirichletMix():
-            return schemes.dirichlet_mix(table, spec, ratio)
-        case Iid():
-            return schemes.iid(table)
-        case QuantitySkew():
-            return schemes.quantity_skew(table, spec)
-        case FeatureShift():
-            domains = None if dataset.domains is None else dataset.domains.numpy().astype(np.int64)
-            return schemes.feature_shift(table, domains, dataset.domain_names)
-        case ImportedPartition():
-            raise AssertionError("an imported partition is not dealt")
-
-
-def _class_lists(pile: Ints, labels: Ints, owned: Flags) -> Lists:
-    """All samples of the pile that belong to a client's classes; clients of the same classes share one list."""
+def _class_lists(pool: Ints, labels: Ints, owned: Flags) -> Lists:
+    """All samples of the pool that belong to a client's classes; clients of the same classes share one list."""
     sets, which = np.unique(owned, axis=0, return_inverse=True)
-    lengths = sets @ np.bincount(labels[pile], minlength=owned.shape[1])
-    if lengths.sum() > schemes.MAX_DEALT:
+    lengths = sets @ np.bincount(labels[pool], minlength=owned.shape[1])
+    if lengths.sum() > MAX_ALLOCATED:
         raise PartitionError(
             "partition.split",
             f"testing {len(owned):,} clients on whole classes needs {lengths.sum():,} test indices, more than the "
-            f"{schemes.MAX_DEALT:,} that are allowed; use fewer clients or another split than official",
+            f"{MAX_ALLOCATED:,} that are allowed; use fewer clients or another split than official",
         )
-    lists = [pile[each[labels[pile]]] for each in sets]
+    lists = [pool[each[labels[pool]]] for each in sets]
     return [lists[each] for each in which.ravel()]
-
-
-def _imported(
-    dataset: LabelledSet,
-    labels: Ints,
-    imported: Sequence[tuple[Tensor, Tensor]] | None,
-    clients: int,
-    notes: list[str],
-) -> tuple[Lists, Lists, Flags]:
-    if imported is None:
-        raise PartitionError(
-            "partition.name",
-            f"imported needs a data set that was imported together with its clients, but {dataset.name} has none; "
-            "choose such a set or another partition",
-        )
-    if len(imported) != clients:
-        raise PartitionError(
-            "clients",
-            f"the imported folder of {dataset.name} holds {len(imported):,} clients, so clients must be "
-            f"{len(imported):,}, but got {clients:,}",
-        )
-    train, test = ([np.sort(pair[side].numpy().astype(np.int64)) for pair in imported] for side in range(2))
-    uses = np.zeros(labels.size, dtype=np.int64)
-    for client, own in enumerate(np.concatenate(pair) for pair in zip(train, test, strict=True)):
-        if own.size and not 0 <= own.min() <= own.max() < labels.size:
-            raise PartitionError(
-                "partition.name",
-                f"imported client {client} names samples {own.min()} to {own.max()}, but {dataset.name} has samples "
-                f"0 to {labels.size - 1}; import the folder again",
-            )
-        if np.unique(own).size != own.size:
-            raise PartitionError(
-                "partition.name",
-                f"imported client {client} has {own.size - np.unique(own).size:,} of its {own.size:,} samples twice, "
-                "in one of its sets or in both; import a folder without repetitions",
-            )
-        uses[own] += 1
-    if (uses > 1).any():
-        notes.append(f"{int((uses > 1).sum()):,} samples belong to more than one client, as imported")
-    hands = [
-        Hand(np.repeat(np.arange(clients), [len(own) for own in side]), np.concatenate(side)) for side in (train, test)
-    ]
-    first, second = (hand.counts(labels, clients, dataset.classes) for hand in hands)
-    return train, test, first + second > 0
 
 
 def _check_enough(name: str, train: Ints, test: Ints | None, clients: int) -> None:
@@ -289,11 +223,11 @@ def _check_sizes(train: Lists, test: Lists) -> None:
         )
 
 
-def _lists(hand: Hand, clients: int) -> Lists:
+def _lists(allocation: Allocation, clients: int) -> Lists:
     """Ascending lists; one sort of client-and-index numbers is much faster than a sort for each client."""
-    span = int(hand.index.max(initial=0)) + 1
-    index = np.sort(hand.owner * span + hand.index) % span
-    return np.split(index, np.cumsum(hand.sizes(clients))[:-1])
+    span = int(allocation.index.max(initial=0)) + 1
+    index = np.sort(allocation.owner * span + allocation.index) % span
+    return np.split(index, np.cumsum(allocation.sizes(clients))[:-1])
 
 
 def _nothing(clients: int) -> Lists:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.data.datasets import Dataset, imported_partition, load
+from engine.data.datasets import Dataset, load
 from engine.data.partition import Partition, make_partition
 from engine.kit.contract import Setup
 from engine.models import FAMILIES, assign
@@ -13,8 +13,7 @@ from engine.spec.experiment import ExperimentSpec
 def set_up(spec: ExperimentSpec, data_root: Path | None) -> tuple[Dataset, Partition, Setup]:
     """Everything that is known before the first network is built."""
     dataset = load(spec.dataset, data_root)
-    imported = imported_partition(spec.dataset, data_root) if spec.dataset.name == "imported" else None
-    partition = make_partition(dataset, spec.partition, spec.clients, spec.partition_seed, imported)
+    partition = make_partition(dataset, spec.partition, spec.clients, spec.partition_seed)
     return (
         dataset,
         partition,

@@ -1,12 +1,13 @@
 """Data sets without images: all that a partition looks at."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
+from engine.data.dataset import Shares
 from engine.data.partition import Partition, make_partition
 from engine.data.spec import PartitionSpec
 
@@ -21,6 +22,7 @@ class Labelled:
     official_test: Tensor
     domains: Tensor | None = None
     domain_names: tuple[str, ...] = ()
+    imported_shares: Shares = ()
 
 
 def labelled(*sizes: int, test: int = 0, domains: tuple[str, ...] = ()) -> Labelled:
@@ -31,6 +33,11 @@ def labelled(*sizes: int, test: int = 0, domains: tuple[str, ...] = ()) -> Label
     order = torch.argsort(number, stable=True)
     domain = number[order] % len(domains) if domains else None
     return Labelled("toy", labels[order], len(sizes), official[order], domain, domains)
+
+
+def imported(dataset: Labelled, *shares: tuple[Tensor, Tensor]) -> Labelled:
+    """The same set, brought in with these training and test samples of each client."""
+    return replace(dataset, imported_shares=shares)
 
 
 def spec(name: str, **fields: Any) -> Any:

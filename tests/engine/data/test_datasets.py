@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from engine.data import library
-from engine.data.datasets import DataMissing, available, imported_partition, load, require
+from engine.data.datasets import DataMissing, available, load, require
 from engine.data.errors import Remedy
 from engine.data.sets import REGISTRY
 from engine.data.spec import Digits, ImageSet, ImportedSet
@@ -59,7 +59,7 @@ def test_an_imported_folder_keeps_its_images_labels_and_clients(tmp_path: Path) 
     found = load(spec, tmp_path / "root")
     assert found.images.dtype == torch.float32
     assert found.shape == (3, 8, 8)
-    shares = imported_partition(spec, tmp_path / "root")
+    shares = found.imported_shares
     assert len(shares) == 3
     for client, (train, test) in enumerate(shares):
         for part, index in (("train", train), ("test", test)):
@@ -86,8 +86,7 @@ def test_a_missing_imported_set_is_to_be_imported(tmp_path: Path) -> None:
 
 
 def test_only_an_imported_set_has_clients_of_its_own() -> None:
-    with pytest.raises(ValueError, match="must go with an imported data set"):
-        imported_partition(Digits(name="digits"), None)
+    assert load(Digits(name="digits"), None).imported_shares == ()
 
 
 @pytest.mark.parametrize("name", ["../evil", "UPPER", "a/b", "", "-a", "a" * 65])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.data.datasets import load
 from engine.data.partition import ClientShare, Partition, PartitionError, make_partition
 from engine.data.spec import Synthetic
-from tests.engine.data.labelled import Labelled, labelled, partition, spec
+from tests.engine.data.labelled import Labelled, imported, labelled, partition, spec
 
 POOLED = ("stratified-80-20", "80-10-10", "random-75-25")
 SPLITS = (*POOLED, "official", "authors")
@@ -274,7 +274,7 @@ def test_quantity_skew_gives_equal_sizes_for_a_very_large_concentration() -> Non
 def test_imported_clients_are_kept_as_they_are() -> None:
     data = labelled(4, 4)
     given_lists = [(torch.tensor([5, 0, 1]), torch.tensor([2])), (torch.tensor([3]), torch.tensor([7, 6]))]
-    part = make_partition(data, spec("imported"), 2, 0, given_lists)
+    part = make_partition(imported(data, *given_lists), spec("imported"), 2, 0)
     assert [share.train.tolist() for share in part.shares] == [[0, 1, 5], [3]]
     assert [share.test.tolist() for share in part.shares] == [[2], [6, 7]]
     assert part.notes == ()
@@ -282,7 +282,7 @@ def test_imported_clients_are_kept_as_they_are() -> None:
 
 def test_imported_clients_may_share_samples_and_it_is_said() -> None:
     one = (torch.tensor([0, 1]), torch.tensor([2]))
-    part = make_partition(labelled(4, 4), spec("imported"), 2, 0, [one, one])
+    part = make_partition(imported(labelled(4, 4), one, one), spec("imported"), 2, 0)
     assert part.notes == ("3 samples belong to more than one client, as imported",)
 
 
@@ -408,7 +408,7 @@ def test_the_fingerprint_covers_lists_and_label_maps() -> None:
     other = (torch.tensor([3, 4]), torch.tensor([5]))
 
     def printed(*clients: tuple[torch.Tensor, torch.Tensor], labels: str = "unified", seed: int = 0) -> str:
-        return make_partition(data, spec("imported", labels=labels), len(clients), seed, clients).fingerprint
+        return make_partition(imported(data, *clients), spec("imported", labels=labels), len(clients), seed).fingerprint
 
     prints = [
         printed(one, other),

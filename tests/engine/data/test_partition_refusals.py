@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from engine.data import schemes
 from engine.data.partition import PartitionError, make_partition
-from tests.engine.data.labelled import Labelled, labelled, partition, spec
+from engine.data.partitions import dirichlet
+from tests.engine.data.labelled import Labelled, imported, labelled, partition, spec
 
 REFUSALS: dict[str, tuple[Labelled, int, str, dict[str, Any], str, str]] = {
     "more classes than exist (pathological)": (
@@ -170,7 +170,7 @@ def test_a_repeated_draw_ends_after_a_thousand_times() -> None:
 
 
 def test_large_draws_are_repeated_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemes, "_MAX_NUMBERS", 2000)
+    monkeypatch.setattr(dirichlet, "_MAX_NUMBERS", 2000)
     with pytest.raises(PartitionError, match=r"each of 20 clients needs 3 of 100 .* in 50 draws") as refusal:
         partition(labelled(50, 50), 20, "dirichlet", beta=0.01)
     assert refusal.value.field == "partition.beta"
@@ -185,7 +185,7 @@ def test_independent_labels_need_equally_many_classes_everywhere() -> None:
 
 
 def test_too_many_test_indices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemes, "MAX_DEALT", 20)
+    monkeypatch.setattr("engine.data.partition.MAX_ALLOCATED", 20)
     with pytest.raises(PartitionError, match=r"2 clients on whole classes needs 30 test indices, more than the 20"):
         partition(labelled(40, test=30), 2, "balanced", classes_per_client=1, local_size=3, split="official")
 
@@ -193,7 +193,7 @@ def test_too_many_test_indices_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
 def test_imported_clients_must_be_as_many_as_the_spec_says() -> None:
     one = (torch.tensor([0]), torch.tensor([1]))
     with pytest.raises(PartitionError, match="toy holds 1 clients, so clients must be 1, but got 2") as refusal:
-        make_partition(labelled(4, 4), spec("imported"), 2, 0, [one])
+        make_partition(imported(labelled(4, 4), one), spec("imported"), 2, 0)
     assert refusal.value.field == "clients"
 
 
@@ -208,6 +208,6 @@ def test_imported_clients_must_be_as_many_as_the_spec_says() -> None:
     ],
 )
 def test_imported_lists_are_checked(train: list[int], test: list[int], message: str) -> None:
-    lists = [(torch.tensor(train, dtype=torch.int64), torch.tensor(test, dtype=torch.int64))]
+    share = (torch.tensor(train, dtype=torch.int64), torch.tensor(test, dtype=torch.int64))
     with pytest.raises(PartitionError, match=message):
-        make_partition(labelled(4, 4), spec("imported"), 1, 0, lists)
+        make_partition(imported(labelled(4, 4), share), spec("imported"), 1, 0)

@@ -1,10 +1,10 @@
-"""The arithmetic of handing out samples, on numbers small enough for paper and pencil."""
+"""The arithmetic of allocating samples, on numbers small enough for paper and pencil."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.data.dealing import Hand, apportion, choose, cut, deal, fraction, listing
+from engine.data.allocation import Allocation, allocate, apportion, choose, cut, fraction, listing
 
 
 def _rng(seed: int = 0) -> np.random.Generator:
@@ -56,26 +56,26 @@ def test_a_fraction_is_exact_in_the_row_and_within_one_sample_in_the_cell(
     assert ((taken >= 0) & (taken <= counts)).all()
 
 
-def test_a_class_is_dealt_in_runs_and_again_from_the_start_when_it_is_exhausted() -> None:
+def test_a_class_is_given_in_runs_and_again_from_the_start_when_it_is_exhausted() -> None:
     labels = np.zeros(10, dtype=np.int64)
-    hand = deal(np.arange(10), labels, np.array([[4], [4], [4]]), _rng())
-    first, second, third = (hand.index[hand.owner == client].tolist() for client in range(3))
+    allocation = allocate(np.arange(10), labels, np.array([[4], [4], [4]]), _rng())
+    first, second, third = (allocation.index[allocation.owner == client].tolist() for client in range(3))
     assert len({*first, *second}) == 8
     assert third[2:] == first[:2]
     assert {*first, *second, *third[:2]} == set(range(10))
 
 
-def test_dealing_hands_out_exactly_the_counts_asked_for() -> None:
+def test_allocating_gives_exactly_the_counts_asked_for() -> None:
     labels = np.array([0, 1, 2] * 5)
     asked = np.array([[1, 0, 4], [3, 2, 1]])
-    assert (deal(np.arange(15), labels, asked, _rng()).counts(labels, 2, 3) == asked).all()
+    assert (allocate(np.arange(15), labels, asked, _rng()).counts(labels, 2, 3) == asked).all()
 
 
 def test_choosing_marks_the_wanted_number_of_each_class_at_each_client() -> None:
     labels = np.array([0, 1] * 6)
-    hand = Hand(np.repeat([0, 1], 6), np.arange(12))
+    allocation = Allocation(np.repeat([0, 1], 6), np.arange(12))
     wanted = np.array([[1, 2], [3, 0]])
-    assert (hand.keep(choose(hand, labels, wanted, _rng())).counts(labels, 2, 2) == wanted).all()
+    assert (allocation.keep(choose(allocation, labels, wanted, _rng())).counts(labels, 2, 2) == wanted).all()
 
 
 def test_a_long_listing_is_cut_short() -> None:

@@ -1,4 +1,4 @@
-"""How samples are handed to clients: whole arrays at a time, never sample by sample."""
+"""How samples are allocated to clients: whole arrays at a time, never sample by sample."""
 
 from dataclasses import dataclass
 
@@ -23,14 +23,14 @@ class PartitionError(ValueError):
 
 
 @dataclass(frozen=True)
-class Hand:
-    """What all clients hold of one pile: sample index[j] belongs to client owner[j]."""
+class Allocation:
+    """What all clients hold of one pool: sample index[j] belongs to client owner[j]."""
 
     owner: Ints
     index: Ints
 
-    def keep(self, chosen: Flags) -> "Hand":
-        return Hand(self.owner[chosen], self.index[chosen])
+    def keep(self, chosen: Flags) -> "Allocation":
+        return Allocation(self.owner[chosen], self.index[chosen])
 
     def counts(self, labels: Ints, clients: int, classes: int) -> Ints:
         """(N, L) samples of each class at each client."""
@@ -41,26 +41,26 @@ class Hand:
         return np.bincount(self.owner, minlength=clients).astype(np.int64)
 
 
-def class_sizes(pile: Ints, labels: Ints, classes: int) -> Ints:
-    """(L,) samples of each class in a pile."""
-    return np.bincount(labels[pile], minlength=classes).astype(np.int64)
+def class_sizes(pool: Ints, labels: Ints, classes: int) -> Ints:
+    """(L,) samples of each class in a pool."""
+    return np.bincount(labels[pool], minlength=classes).astype(np.int64)
 
 
-def deal(pile: Ints, labels: Ints, counts: Ints, rng: np.random.Generator) -> Hand:
-    """Hand counts[i, c] samples of class c to client i, clients in order, each class in one random order.
+def allocate(pool: Ints, labels: Ints, counts: Ints, rng: np.random.Generator) -> Allocation:
+    """Give counts[i, c] samples of class c to client i, clients in order, each class in one random order.
 
-    A class that is asked for more samples than the pile has is dealt again from the start of its order.
+    A class that is asked for more samples than the pool has is given again from the start of its order.
     """
     clients, classes = counts.shape
-    shuffled = rng.permutation(pile)
+    shuffled = rng.permutation(pool)
     grouped = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    have = class_sizes(pile, labels, classes)
+    have = class_sizes(pool, labels, classes)
     asked = counts.sum(axis=0)
     owner = np.repeat(np.tile(np.arange(clients), classes), counts.T.ravel())
     position = np.arange(owner.size) - np.repeat(np.cumsum(asked) - asked, asked)
     first = np.cumsum(have) - have
     index = grouped[np.repeat(first, asked) + position % np.repeat(np.maximum(have, 1), asked)]
-    return Hand(owner, index)
+    return Allocation(owner, index)
 
 
 def cut(weights: Floats, total: int) -> Ints:
@@ -77,8 +77,8 @@ def apportion(weights: Floats, total: int) -> Ints:
     exact = weights / weights.sum(axis=1, keepdims=True) * total
     whole = np.floor(exact + NOISE).astype(np.int64)
     missing = total - whole.sum(axis=1, keepdims=True)
-    dealt: Ints = whole + (_ranks(whole - exact) < missing)
-    return dealt
+    shares: Ints = whole + (_ranks(whole - exact) < missing)
+    return shares
 
 
 def fraction(counts: Ints, part: int, whole: int, rng: np.random.Generator, at_least: int) -> Ints:
@@ -98,9 +98,9 @@ def fraction(counts: Ints, part: int, whole: int, rng: np.random.Generator, at_l
     return chosen
 
 
-def choose(hand: Hand, labels: Ints, wanted: Ints, rng: np.random.Generator) -> Flags:
+def choose(allocation: Allocation, labels: Ints, wanted: Ints, rng: np.random.Generator) -> Flags:
     """Mark wanted[i, c] random samples of class c at client i."""
-    cells = hand.owner * wanted.shape[1] + labels[hand.index]
+    cells = allocation.owner * wanted.shape[1] + labels[allocation.index]
     order = np.lexsort((rng.random(cells.size), cells))
     held = np.bincount(cells, minlength=wanted.size)
     rank = np.arange(cells.size) - np.repeat(np.cumsum(held) - held, held)
