@@ -1,7 +1,8 @@
 """The only door for the web: what can be chosen, whether a spec can run, what it costs and how its partition looks."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -158,6 +159,17 @@ def _divide(spec: ExperimentSpec, data_root: Path | None) -> tuple[Dataset, Part
         raise SpecError((Problem("dataset.name", str(error), spec.dataset.name),)) from None
     except PartitionError as error:
         raise SpecError((Problem(error.field, str(error), _value(spec, error.field)),)) from None
+
+
+@cache
+def partition_symbols() -> Mapping[str, str]:
+    """The letters that papers give to parameters of partitions, by the parameter's name."""
+    return {
+        name: str(field.json_schema_extra["symbol"])
+        for _, member in _members(PartitionSpec)
+        for name, field in member.model_fields.items()
+        if isinstance(field.json_schema_extra, dict) and "symbol" in field.json_schema_extra
+    }
 
 
 def method_header(name: str) -> Header:

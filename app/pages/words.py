@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from engine import catalogue
 from engine.spec.problems import MOST_CLIENTS, cohort_size
 
 
@@ -17,7 +18,7 @@ def partition_text(spec: dict[str, Any]) -> str:
     if "classes_per_client" in spec:
         count = spec["classes_per_client"]
         parts.append(f"{count} {'class' if count == 1 else 'classes'}")
-    parts += [f"{letter} {spec[key]}" for key, letter in (("gamma", "γ"), ("beta", "β"), ("alpha", "α")) if key in spec]
+    parts += [f"{letter} {spec[key]}" for key, letter in catalogue.partition_symbols().items() if key in spec]
     return ", ".join(part for part in parts if part)
 
 

@@ -19,7 +19,9 @@ class Dirichlet(PartitionRule):
     """P3: Dirichlet(β) per class over clients."""
 
     name: Literal["dirichlet"]
-    beta: float = Field(0.1, gt=0, le=1000, description="Concentration β; smaller is more skewed")
+    beta: float = Field(
+        0.1, gt=0, le=1000, description="Concentration β; smaller is more skewed", json_schema_extra={"symbol": "β"}
+    )
 
     def allocate(self, context: PartitionContext) -> list[Allocation]:
         """Each client holds at least min(40, n/N/2) samples."""

@@ -17,7 +17,9 @@ class DirichletMix(PartitionRule):
     takes_any_class: ClassVar[bool] = True
 
     name: Literal["dirichlet-mix"]
-    alpha: float = Field(0.5, gt=0, le=1000, description="Concentration α; smaller is more skewed")
+    alpha: float = Field(
+        0.5, gt=0, le=1000, description="Concentration α; smaller is more skewed", json_schema_extra={"symbol": "α"}
+    )
     local_size: int = Field(500, ge=1, le=1_000_000, description="Training samples of each client")
 
     def allocate(self, context: PartitionContext) -> list[Allocation]:

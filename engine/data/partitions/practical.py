@@ -14,7 +14,9 @@ class Practical(PartitionRule):
     """P2: Dirichlet(γ) per class over clients, every client holding every class where that is possible."""
 
     name: Literal["practical"]
-    gamma: float = Field(0.5, gt=0, le=1000, description="Concentration γ; smaller is more skewed")
+    gamma: float = Field(
+        0.5, gt=0, le=1000, description="Concentration γ; smaller is more skewed", json_schema_extra={"symbol": "γ"}
+    )
 
     def allocate(self, context: PartitionContext) -> list[Allocation]:
         """At least 10 samples each, then every class everywhere where possible."""

@@ -13,7 +13,9 @@ class QuantitySkew(PartitionRule):
     """The same class mix everywhere, client sizes from Dirichlet(β)."""
 
     name: Literal["quantity-skew"]
-    beta: float = Field(0.5, gt=0, le=1000, description="Concentration β of the client sizes")
+    beta: float = Field(
+        0.5, gt=0, le=1000, description="Concentration β of the client sizes", json_schema_extra={"symbol": "β"}
+    )
 
     def allocate(self, context: PartitionContext) -> list[Allocation]:
         """Ten samples for everybody, the rest by sizes ~ Dir(β), and the class mix of the whole at each client."""

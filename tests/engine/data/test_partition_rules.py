@@ -28,3 +28,13 @@ def test_every_partition_allocates_by_itself() -> None:
 
 def test_a_sized_partition_lets_people_choose_the_size() -> None:
     assert all(("local_size" in member.model_fields) == member.is_sized for member in MEMBERS)
+
+
+def test_a_concentration_comes_with_the_letter_that_its_description_uses() -> None:
+    letters = {
+        name: field.json_schema_extra
+        for member in MEMBERS
+        for name, field in member.model_fields.items()
+        if (field.description or "").startswith("Concentration")
+    }
+    assert letters == {"gamma": {"symbol": "γ"}, "beta": {"symbol": "β"}, "alpha": {"symbol": "α"}}
