@@ -5,11 +5,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import func
 from sqlmodel import col
 
 from app.config import Settings
 from app.storage import CHECKPOINTS, Storage, files_of_checkpoint
+from app.store import experiments
 from app.store.database import Database
 from app.store.tables import Experiment
 
@@ -89,10 +90,8 @@ def _missing(copy: Settings) -> int:
     database = Database(copy.database)
     try:
         with database.read() as session:
-            query = select(col(Experiment.id), col(Experiment.checkpoint)).where(
-                col(Experiment.checkpoint).is_not(None)
-            )
-            named = session.execute(query).all()
+            query = experiments.with_deleted(col(Experiment.id), col(Experiment.checkpoint))
+            named = session.execute(query.where(col(Experiment.checkpoint).is_not(None))).all()
     finally:
         database.close()
     folder = Path(copy.storage) / CHECKPOINTS
@@ -111,7 +110,7 @@ def _count(copy: Settings) -> int:
     database = Database(copy.database)
     try:
         with database.read() as session:
-            return len(session.execute(select(col(Experiment.id))).all())
+            return int(session.execute(experiments.with_deleted(func.count())).scalar_one())
     finally:
         database.close()
 

@@ -124,7 +124,7 @@ class Reconciler:
         storage.remove_remnants(time.time() - REMNANT_SECONDS)
         folders = {name.rpartition("/")[2]: name for name in storage.folders(CHECKPOINTS)}
         with self._database.read() as session:
-            unknown = set(folders) - experiments.known(session, list(folders))
+            unknown = set(folders) - experiments.ids_with_deleted(session, list(folders))
         for experiment in sorted(unknown):
             if storage.modified(folders[experiment]) < time.time() - REMNANT_SECONDS:
                 log.info("removing the checkpoints of %s, which is not in the store", experiment)

@@ -87,7 +87,7 @@ def ship(database: Database, runs: Sequence[Sequence["Finished"]], shipped: Path
     """Write every finished run as one compressed file, in the words of `fedarena run --out` and with the same bytes."""
     shipped.mkdir(exist_ok=True)
     with database.read() as session:
-        rows = experiments.some(session, [run.id for found in runs for run in found])
+        rows = experiments.get_many(session, [run.id for found in runs for run in found])
     for run in (run for found in runs for run in found):
         row = rows[run.id]
         result = {
@@ -169,7 +169,7 @@ def finished(database: Database, plan: SweepPlan) -> list[list[Finished]]:
             if state is State.FINISHED:
                 newest = rounds.latest_client_accuracy(session, key, point.spec.clients)
                 clients = [value for value in newest.values() if value is not None]
-                row = experiments.some(session, [key])[key]
+                row = experiments.get_many(session, [key])[key]
                 mark = not_converged(row, row.spec)
                 found[point.cell].append(Finished(key, point.seed, rounds.after(session, key), clients, mark))
     return found
@@ -258,7 +258,7 @@ def write_curves(database: Database, plan: SweepPlan, runs: Sequence[Sequence[Fi
                 writer.writerows((title(cell), run.seed, *(record[name] for name in CURVE)) for record in run.records)
     keys = [run.id for found in runs for run in found]
     with database.read() as session:
-        rows = list(experiments.some(session, keys).values())
+        rows = list(experiments.get_many(session, keys).values())
         lines = mean_curves(session, rows, x="round", y="accuracy", smooth=SMOOTH)
     frame = figure.Frame("round", "accuracy", plan.sweep.report.target if plan.sweep.report else None)
     stem.with_suffix(".svg").write_bytes(figure.draw(lines, frame, "svg"))

@@ -177,7 +177,7 @@ def _rows(session: Session, ids: str) -> Sequence[Experiment]:
     wanted = list(dict.fromkeys(part for part in ids.split(",") if part))
     if not 1 <= len(wanted) <= MOST:
         raise Refusal(422, f"give 1 to {MOST} ids, but got {len(wanted)}", field="ids", value=ids)
-    found = experiments.some(session, wanted)
+    found = experiments.get_many(session, wanted)
     if missing := [key for key in wanted if key not in found]:
         raise not_found("experiment", missing[0])
     return list(found.values())

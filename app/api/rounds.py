@@ -92,7 +92,7 @@ def get_columns(
     names = [part for part in fields.split(",") if part]
     with use.database.read() as session:
         seq = sequence.current(session)
-        there = experiments.existing(session, ids)
+        there = experiments.ids_of(session, ids)
         if missing := [key for key in ids if key not in there]:
             raise not_found("experiment", missing[0])
         try:

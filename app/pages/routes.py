@@ -79,7 +79,7 @@ def experiment_page(request: Request, experiment: str) -> Response:
         seq = _seq(session)
         row = experiments.get(session, experiment)
         if row is None:
-            hidden = session.get(Experiment, experiment)
+            hidden = experiments.get_with_deleted(session, experiment)
             if hidden is not None and steering.restorable(session, hidden):
                 message = f"“{hidden.name or hidden.id}” was deleted. It can be restored within a day of that."
                 return error_page(request, 404, message, title="Deleted", deleted=hidden.id)
@@ -138,7 +138,7 @@ def compare_page(request: Request, ids: str = "") -> Response:
         return error_page(request, 422, message)
     with database_of(request).read() as session:
         seq = _seq(session)
-        found = experiments.some(session, wanted)
+        found = experiments.get_many(session, wanted)
         points = max(FEWEST_POINTS, MOST_POINTS // max(1, len(found)))
         data = {
             "seq": seq,

@@ -110,7 +110,8 @@ def last_weights(session: Session, experiment: str) -> list[str]:
     """Weights files that this experiment made or started from, and that no other artifact and no other spec names."""
     own, mine = col(Artifact.file), col(Artifact.experiment) == experiment
     made = session.scalars(select(own).where(mine, own.startswith(f"{WEIGHTS}/")))
-    pretrained = session.get_one(Experiment, experiment).spec.get("models", {}).get("pretrained") or {}
+    row = experiments.get_with_deleted(session, experiment)
+    pretrained = {} if row is None else row.spec.get("models", {}).get("pretrained") or {}
     started = {f"{WEIGHTS}/{sha256}.safetensors" for sha256 in pretrained.get("weights", ())}
     named = sorted(started.union(file for file in made if file is not None))
     return [file for file in named if not _is_named_elsewhere(session, experiment, file)]
@@ -120,13 +121,15 @@ def _is_named_elsewhere(session: Session, experiment: str, file: str) -> bool:
     by_artifact = select(col(Artifact.id)).where(col(Artifact.file) == file, col(Artifact.experiment) != experiment)
     sha256 = file.rpartition("/")[2].partition(".")[0]
     spec = cast(col(Experiment.spec), String)
-    by_spec = select(col(Experiment.id)).where(spec.contains(sha256), col(Experiment.id) != experiment)
+    by_spec = experiments.with_deleted(col(Experiment.id)).where(
+        spec.contains(sha256), col(Experiment.id) != experiment
+    )
     return any(session.scalars(query.limit(1)).first() is not None for query in (by_artifact, by_spec))
 
 
 def _due(lease_seconds: float) -> ColumnElement[bool]:
     """Wanted of an experiment that has finished, or left behind by a worker that stopped renewing its lease."""
-    finished = select(col(Experiment.id)).where(col(Experiment.state) == State.FINISHED, experiments.shown())
+    finished = experiments.visible(col(Experiment.id)).where(col(Experiment.state) == State.FINISHED)
     orphaned = and_(_left_behind(lease_seconds), col(Artifact.attempts) < MAX_ATTEMPTS)
     return and_(col(Artifact.experiment).in_(finished), or_(col(Artifact.state) == ArtifactState.WANTED, orphaned))
 
@@ -211,8 +214,8 @@ def fail_hopeless(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) 
     """Fail what has killed its workers too often."""
     hopeless = (_left_behind(lease_seconds), col(Artifact.attempts) >= MAX_ATTEMPTS)
     # an experiment's row that somebody has is left for the next look: the counter may have been taken before
-    query = select(Artifact).join(Experiment, col(Experiment.id) == col(Artifact.experiment)).where(*hopeless)
-    rows = list(session.scalars(query.with_for_update(skip_locked=True)))
+    whole = experiments.with_deleted(Artifact).join(Artifact, col(Experiment.id) == col(Artifact.experiment))
+    rows: list[Artifact] = list(session.scalars(whole.where(*hopeless).with_for_update(skip_locked=True)))
     for row in rows:
         row.fence += 1
         row.state = ArtifactState.FAILED
@@ -239,7 +242,7 @@ def _end(session: Session, row: Artifact) -> None:
 
 def _touch(session: Session, row: Artifact) -> Experiment:
     """Number a change of the artifact: the experiment's row is locked first, the counter comes last."""
-    source = experiments.locked(session, row.experiment)
+    source = experiments.locked_with_deleted(session, row.experiment)
     assert source is not None, "a foreign key holds it"
     experiments.touch(session, source)
     return source

@@ -30,7 +30,7 @@ def changes_after(
 ) -> list[Change]:
     """The next changes, of all experiments or of some, at most `limit`. Fewer than `limit` means: there were no more.
 
-    An experiment appears once, at its latest change: what it was in between is not kept.
+    An experiment appears once, at its latest change: what it was in between is not kept. A deleted one appears as such.
     """
     rounds = select(Round).where(col(Round.seq) > seq).order_by(col(Round.seq)).limit(limit)
     states = select(Experiment).where(col(Experiment.state_seq) > seq).order_by(col(Experiment.state_seq)).limit(limit)

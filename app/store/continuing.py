@@ -55,11 +55,10 @@ class Source:
 
 def same(session: Session, fingerprint: str) -> Experiment | None:
     """An experiment that gives, or will give, all rounds of this spec."""
-    query = select(Experiment).where(
+    query = experiments.visible().where(
         col(Experiment.fingerprint) == fingerprint,
         col(Experiment.state).in_(_PREFERRED),
         col(Experiment.cancel).is_(False),
-        experiments.shown(),
     )
     found = [
         row for row in session.scalars(query) if (row.stopped_by if row.state is State.FINISHED else row.stop) is None
@@ -76,7 +75,7 @@ def take_over(
     None: there is no such source. NotFinished: it may still change.
     """
     old = experiments.locked(session, source)  # two equal wishes come one after the other
-    if old is None or old.deleted_at is not None:
+    if old is None:
         return None
     if old.state is not State.FINISHED:
         raise NotFinished(old)
@@ -89,7 +88,7 @@ def take_over(
         moment = read_clock(session)
         entry |= {"state": State.FINISHED, "started_at": moment, "finished_at": moment}
     [key] = experiments.write_rows(session, [entry])
-    new = session.get_one(Experiment, key)
+    new = experiments.get_one(session, key)
     for values in _figures(session, old.id, inheritance.unchanged):
         add_up(new, values)
     _copy(session, old.id, new.id, inheritance.unchanged)
@@ -125,7 +124,7 @@ def _copy(session: Session, source: str, target: str, upto: int) -> None:
 
 def source_of(session: Session, claim: Claim) -> Source | None:
     """Where this claim's experiment may find a checkpoint that is not its own; None: nowhere."""
-    row = None if claim.continues is None else session.get(Experiment, claim.continues)
+    row = None if claim.continues is None else experiments.get_with_deleted(session, claim.continues)
     return None if row is None else Source(row.id, row.fingerprint, experiments.checkpoint_of(row))
 
 
@@ -148,5 +147,5 @@ def needed() -> ColumnElement[bool]:
 
 def heirs(session: Session, experiment: str) -> list[Experiment]:
     """Experiments that took over rounds of this one, the shortest first."""
-    query = select(Experiment).where(col(Experiment.continues) == experiment, experiments.shown())
+    query = experiments.visible().where(col(Experiment.continues) == experiment)
     return list(session.scalars(query.order_by(col(Experiment.rounds), col(Experiment.id))))

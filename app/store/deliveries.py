@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, not_, or_, select
+from sqlalchemy import ColumnElement, not_, or_, select
 from sqlmodel import Session, col
 
-from app.store import experiments
+from app.store import experiments, sweeps
 from app.store.clock import now, read_clock
 from app.store.ids import new_id
 from app.store.states import State
@@ -22,11 +22,10 @@ USUAL_EVENTS = ("sweep.finished", "sweep.failed", "sweep.cancelled")
 def write_down(session: Session) -> list[str]:
     """Messages about sweeps that have ended, and about their failed experiments; returns the new ones' ids."""
     query = (
-        select(Sweep)
+        sweeps.visible()
         .where(
             col(Sweep.webhook).is_not(None),
             col(Sweep.notified_at).is_(None),
-            col(Sweep.deleted_at).is_(None),
             # of one that goes on without a failure there is nothing to tell, however many of them there are
             or_(not_(_has_own([state for state in State if not state.is_finished()])), _has_own(BAD)),
         )
@@ -50,19 +49,17 @@ def write_down(session: Session) -> list[str]:
 
 def _has_own(states: Sequence[State]) -> ColumnElement[bool]:
     """An experiment of the sweep is in one of the states."""
-    return exists().where(
-        col(Experiment.sweep) == col(Sweep.id), col(Experiment.state).in_(states), experiments.shown()
-    )
+    own = experiments.visible(col(Experiment.id)).where(col(Experiment.sweep) == col(Sweep.id))
+    return own.where(col(Experiment.state).in_(states)).exists()
 
 
 def _failed(session: Session, sweep: str) -> Sequence[Experiment]:
     """Failed experiments of the sweep that no message tells of yet."""
     told = select(col(Delivery.experiment)).where(col(Delivery.sweep) == sweep, col(Delivery.experiment).is_not(None))
-    query = select(Experiment).where(
+    query = experiments.visible().where(
         col(Experiment.sweep) == sweep,
         col(Experiment.state).in_(BAD),
         col(Experiment.id).not_in(told),
-        experiments.shown(),
     )
     return list(session.scalars(query))
 

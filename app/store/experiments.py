@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-from sqlalchemy import ColumnElement, Text, and_, case, cast, func, insert, inspect, not_, or_, select, update
+from sqlalchemy import ColumnElement, Select, Text, and_, case, cast, func, insert, inspect, not_, or_, select, update
 from sqlmodel import Session, col
 
 from app.store import claims, sequence
@@ -25,6 +25,24 @@ CHUNK = 500
 """Values in one IN list."""
 ASKED = "asked"
 """The hold of an experiment that somebody paused by hand."""
+
+
+@overload
+def visible() -> Select[Experiment]: ...
+@overload
+def visible(*columns: Any) -> Select[Any]: ...
+def visible(*columns: Any) -> Select[Any]:
+    """The start of every query: the experiments that are not deleted, as rows or as these columns of them."""
+    return with_deleted(*columns).where(col(Experiment.deleted_at).is_(None))
+
+
+@overload
+def with_deleted() -> Select[Experiment]: ...
+@overload
+def with_deleted(*columns: Any) -> Select[Any]: ...
+def with_deleted(*columns: Any) -> Select[Any]:
+    """The start of the few queries that must see deleted experiments; tests/test_architecture.py lists them."""
+    return select(*(columns or (Experiment,))).select_from(Experiment)
 
 
 @dataclass(frozen=True)
@@ -102,7 +120,7 @@ def submit_again(session: Session, old: Experiment) -> Experiment:
 
 def _submit_one(session: Session, entry: Mapping[str, Any]) -> Experiment:
     [experiment] = submit_many(session, [entry])
-    return session.get_one(Experiment, experiment)
+    return get_one(session, experiment)
 
 
 def submit_many(session: Session, entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -156,37 +174,44 @@ def number_rows(session: Session, ids: Sequence[str]) -> None:
 
 def get(session: Session, experiment: str) -> Experiment | None:
     """None: there is no such experiment, or it was deleted."""
-    row = session.get(Experiment, experiment)
-    return None if row is None or row.deleted_at is not None else row
+    return session.scalars(visible().where(col(Experiment.id) == experiment)).first()
+
+
+def get_one(session: Session, experiment: str) -> Experiment:
+    """The row of an experiment that is known to be there."""
+    return session.scalars(visible().where(col(Experiment.id) == experiment)).one()
+
+
+def get_with_deleted(session: Session, experiment: str) -> Experiment | None:
+    return session.scalars(with_deleted().where(col(Experiment.id) == experiment)).first()
 
 
 def locked(session: Session, experiment: str) -> Experiment | None:
-    """The row, deleted or not, locked until the commit."""
-    return claims.locked(session, Experiment, col(Experiment.id) == experiment)
+    """The row, locked until the commit; None: there is no such experiment, or it was deleted."""
+    return session.scalars(claims.locking(visible().where(col(Experiment.id) == experiment))).first()
 
 
-def shown() -> ColumnElement[bool]:
-    """Not deleted."""
-    return col(Experiment.deleted_at).is_(None)
+def locked_with_deleted(session: Session, experiment: str) -> Experiment | None:
+    return session.scalars(claims.locking(with_deleted().where(col(Experiment.id) == experiment))).first()
 
 
-def existing(session: Session, ids: Sequence[str]) -> set[str]:
-    """Which of the ids there are."""
-    return set(session.scalars(select(col(Experiment.id)).where(col(Experiment.id).in_(ids), shown())))
+def ids_of(session: Session, ids: Sequence[str]) -> set[str]:
+    """Which of the ids belong to an experiment."""
+    return set(session.scalars(visible(col(Experiment.id)).where(col(Experiment.id).in_(ids))))
 
 
-def known(session: Session, ids: Sequence[str]) -> set[str]:
-    """Which of the ids have a row, deleted ones included."""
+def ids_with_deleted(session: Session, ids: Sequence[str]) -> set[str]:
+    """Which of the ids have a row."""
     found: set[str] = set()
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
-        found.update(session.scalars(select(col(Experiment.id)).where(col(Experiment.id).in_(chunk))))
+        found.update(session.scalars(with_deleted(col(Experiment.id)).where(col(Experiment.id).in_(chunk))))
     return found
 
 
-def some(session: Session, ids: Sequence[str]) -> dict[str, Experiment]:
+def get_many(session: Session, ids: Sequence[str]) -> dict[str, Experiment]:
     """Those of the ids that exist, in their order."""
-    query = select(Experiment).where(col(Experiment.id).in_(ids), shown())
+    query = visible().where(col(Experiment.id).in_(ids))
     found = {row.id: row for row in session.scalars(query)}
     return {key: found[key] for key in ids if key in found}
 
@@ -195,7 +220,7 @@ def page(
     session: Session, *, state: State | None = None, search: str = "", limit: int = 50, before: str | None = None
 ) -> tuple[list[Experiment], str | None]:
     """Newest first; the second value is the `before` of the next page."""
-    query = select(Experiment).where(shown()).order_by(col(Experiment.id).desc()).limit(limit + 1)
+    query = visible().order_by(col(Experiment.id).desc()).limit(limit + 1)
     if state is not None:
         query = query.where(col(Experiment.state) == state)
     if before is not None:
@@ -216,21 +241,19 @@ def mentions(word: str) -> ColumnElement[bool]:
 
 
 def count(session: Session) -> int:
-    return int(session.execute(select(func.count()).select_from(Experiment).where(shown())).scalar_one())
+    return int(session.execute(visible(func.count())).scalar_one())
 
 
 def counts(session: Session) -> dict[State, int]:
     """How many experiments are in each state."""
-    query = select(col(Experiment.state), func.count()).where(shown()).group_by(col(Experiment.state))
+    query = visible(col(Experiment.state), func.count()).group_by(col(Experiment.state))
     return dict(session.execute(query).all())
 
 
 def counts_by_algorithm(session: Session) -> dict[str, int]:
     """How many experiments each method has."""
-    rows = session.execute(
-        select(col(Experiment.algorithm), func.count()).where(shown()).group_by(col(Experiment.algorithm))
-    )
-    return dict(rows.all())
+    query = visible(col(Experiment.algorithm), func.count()).group_by(col(Experiment.algorithm))
+    return dict(session.execute(query).all())
 
 
 def position(session: Session, row: Experiment) -> int | None:
@@ -241,7 +264,7 @@ def position(session: Session, row: Experiment) -> int | None:
         col(Experiment.priority) > row.priority,
         and_(col(Experiment.priority) == row.priority, col(Experiment.place) < row.place),
     )
-    query = select(func.count()).select_from(Experiment).where(col(Experiment.state) == State.QUEUED, before)
+    query = visible(func.count()).where(col(Experiment.state) == State.QUEUED, before)
     return int(session.execute(query).scalar_one())
 
 
@@ -323,7 +346,7 @@ class Standing:
 
 def standing(session: Session, claim: Claim) -> Standing | None:
     """None: the claim is lost, and its holder must stop."""
-    query = select(col(Experiment.cancel), col(Experiment.pause), in_window()).where(*_held(claim))
+    query = visible(col(Experiment.cancel), col(Experiment.pause), in_window()).where(*_held(claim))
     found = session.execute(query).first()
     return None if found is None else Standing(*map(bool, found))
 
@@ -451,7 +474,7 @@ def finish_locked(session: Session, row: Experiment, state: State, reason: str |
 def cancel(session: Session, experiment: str) -> Experiment | None:
     """Queued: cancelled at once. Running: its worker is asked to stop. None: there is no such experiment."""
     row = locked(session, experiment)
-    if row is None or row.deleted_at is not None:
+    if row is None:
         return None
     if row.state.is_finished():
         raise AlreadyFinished(experiment, row.state)
@@ -473,9 +496,7 @@ def cancel(session: Session, experiment: str) -> Experiment | None:
 def expire_cancelling(session: Session, after_seconds: float, lease_seconds: float = USUAL_LEASE_SECONDS) -> list[str]:
     """Cancelled for good: the owner is dead, or did not obey in time; the new fence shuts it out."""
     overdue = or_(_lease_is_over(lease_seconds), col(Experiment.cancel_at) < now() - after_seconds)
-    query = (
-        select(Experiment).where(col(Experiment.state) == State.CANCELLING, overdue).with_for_update(skip_locked=True)
-    )
+    query = visible().where(col(Experiment.state) == State.CANCELLING, overdue).with_for_update(skip_locked=True)
     rows = list(session.scalars(query))
     for row in rows:
         row.fence += 1
@@ -486,7 +507,7 @@ def expire_cancelling(session: Session, after_seconds: float, lease_seconds: flo
 def fail_hopeless(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) -> list[str]:
     """Fail what has killed its workers too often without a new round."""
     query = (
-        select(Experiment)
+        visible()
         .where(
             col(Experiment.state) == State.RUNNING,
             _lease_is_over(lease_seconds),
@@ -509,7 +530,7 @@ def fail_hopeless(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) 
 def settle_orphans(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) -> list[str]:
     """Give back what a dead worker can no longer give back: what was to be paused, and what has left its window."""
     query = (
-        select(Experiment)
+        visible()
         .where(
             col(Experiment.state) == State.RUNNING,
             _lease_is_over(lease_seconds),
@@ -545,7 +566,7 @@ def give_up(session: Session, experiment: str, fence: int) -> bool:
 
 def unobeyed(session: Session, owner: str) -> dict[str, tuple[int, float]]:
     """Experiments of this worker that were cancelled and still run: the fence, and for how many seconds."""
-    query = select(col(Experiment.id), col(Experiment.fence), now() - col(Experiment.cancel_at)).where(
+    query = visible(col(Experiment.id), col(Experiment.fence), now() - col(Experiment.cancel_at)).where(
         col(Experiment.owner) == owner, col(Experiment.state) == State.CANCELLING
     )
     return {key: (fence, seconds) for key, fence, seconds in session.execute(query)}
@@ -553,10 +574,8 @@ def unobeyed(session: Session, owner: str) -> dict[str, tuple[int, float]]:
 
 def running(session: Session, owner: str) -> int:
     """How many experiments this worker holds."""
-    query = (
-        select(func.count())
-        .select_from(Experiment)
-        .where(col(Experiment.owner) == owner, col(Experiment.state).in_([State.RUNNING, State.CANCELLING]))
+    query = visible(func.count()).where(
+        col(Experiment.owner) == owner, col(Experiment.state).in_([State.RUNNING, State.CANCELLING])
     )
     return int(session.execute(query).scalar_one())
 
@@ -569,7 +588,7 @@ def expire_leases(session: Session, owner: str) -> int:
         col(Experiment.lease) > now(),
     )
     # by id, like everybody who locks several rows: two in different orders could wait for each other
-    first = select(col(Experiment.id)).where(*held).order_by(col(Experiment.id)).with_for_update(key_share=True)
+    first = visible(col(Experiment.id)).where(*held).order_by(col(Experiment.id)).with_for_update(key_share=True)
     statement = (
         update(Experiment)
         .where(col(Experiment.id).in_(first))
@@ -609,18 +628,18 @@ def best_by_dataset(session: Session, algorithm: str) -> list[Experiment]:
     """The experiment of a method with the highest accuracy on each data set, best known sets first."""
     judged = judged_accuracy()
     highest = (
-        select(col(Experiment.dataset), func.max(judged).label("best"))
-        .where(shown(), col(Experiment.algorithm) == algorithm, judged.is_not(None))
+        visible(col(Experiment.dataset), func.max(judged).label("best"))
+        .where(col(Experiment.algorithm) == algorithm, judged.is_not(None))
         .group_by(col(Experiment.dataset))
         .subquery()
     )
     query = (
-        select(Experiment)
+        visible()
         .join(
             highest,
             and_(col(Experiment.dataset) == highest.c.dataset, judged == highest.c.best),
         )
-        .where(shown(), col(Experiment.algorithm) == algorithm)
+        .where(col(Experiment.algorithm) == algorithm)
         .order_by(col(Experiment.dataset), col(Experiment.id))
     )
     first: dict[str, Experiment] = {}

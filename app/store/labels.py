@@ -14,7 +14,7 @@ FIELDS = ("name", "tags", "notes")
 def relabel(session: Session, experiment: str, labels: Mapping[str, Any]) -> Experiment | None:
     """Write the labels given, in the row and in its spec alike; None: there is no such experiment."""
     row = experiments.locked(session, experiment)
-    if row is None or row.deleted_at is not None:
+    if row is None:
         return None
     given = {name: labels[name] for name in FIELDS if name in labels}
     for name, value in given.items():

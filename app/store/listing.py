@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Float, Text, cast, func, select
+from sqlalchemy import ColumnElement, Float, Text, cast, func
 from sqlmodel import Session, col
 
-from app.store.experiments import judged_accuracy, mentions, shown
+from app.store.experiments import judged_accuracy, mentions, visible
 from app.store.sound import number_at, read_json
 from app.store.states import State
 from app.store.tables import Experiment
@@ -62,25 +62,24 @@ def find(
     else:
         order = [key.desc().nulls_last() if descending else key.asc().nulls_last(), newest]
     # ids first: sorting whole rows would carry every spec through the sorter
-    ids = select(col(Experiment.id)).where(*_conditions(wanted)).order_by(*order).limit(limit).offset(offset)
+    ids = visible(col(Experiment.id)).where(*_conditions(wanted)).order_by(*order).limit(limit).offset(offset)
     places = {key: place for place, key in enumerate(session.scalars(ids))}
-    rows = session.scalars(select(Experiment).where(col(Experiment.id).in_(places)))
+    rows = session.scalars(visible().where(col(Experiment.id).in_(places)))
     return sorted(rows, key=lambda row: places[row.id])
 
 
 def count(session: Session, wanted: Filter) -> int:
     """How many match, on all pages."""
-    query = select(func.count()).select_from(Experiment).where(*_conditions(wanted))
+    query = visible(func.count()).where(*_conditions(wanted))
     return int(session.execute(query).scalar_one())
 
 
 def choices(session: Session) -> dict[str, list[str]]:
     """What the filters can be set to: methods, data sets and tags that occur."""
-    visible = shown()
-    algorithms = session.scalars(select(col(Experiment.algorithm)).where(visible).distinct())
-    datasets = session.scalars(select(col(Experiment.dataset)).where(visible).distinct())
+    algorithms = session.scalars(visible(col(Experiment.algorithm)).distinct())
+    datasets = session.scalars(visible(col(Experiment.dataset)).distinct())
     text = cast(col(Experiment.tags), Text)
-    tagged = map(read_json, session.scalars(select(text).where(visible, text != "[]").distinct()))
+    tagged = map(read_json, session.scalars(visible(text).where(text != "[]").distinct()))
     return {
         "algorithms": sorted(algorithms),
         "datasets": sorted(datasets),
@@ -89,7 +88,7 @@ def choices(session: Session) -> dict[str, list[str]]:
 
 
 def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = [shown()]
+    conditions: list[ColumnElement[bool]] = []
     if wanted.state is not None:
         conditions.append(col(Experiment.state) == wanted.state)
     if wanted.algorithm:

@@ -25,7 +25,7 @@ class Line:
 
 def append(session: Session, claim: Claim, lines: Sequence[Line]) -> bool:
     """Keep the lines, and of all only the newest; False: another worker has claimed the experiment since."""
-    row = experiments.locked(session, claim.experiment)
+    row = experiments.locked_with_deleted(session, claim.experiment)
     if row is None or row.fence != claim.fence:
         return False
     query = select(func.max(col(LogLine.number))).where(col(LogLine.experiment) == claim.experiment)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import case, func, select
+from sqlalchemy import case, func
 from sqlmodel import Session, col
 
 from app.store.clock import now
-from app.store.experiments import shown
+from app.store.experiments import visible
 from app.store.pace import Pace
 from app.store.states import State
 from app.store.tables import Experiment
@@ -43,28 +43,27 @@ class Overview:
 
 
 def overview(session: Session) -> Overview:
-    visible = shown()
-    busy = select(Experiment).where(visible, col(Experiment.state).in_((State.RUNNING, State.CANCELLING)))
+    busy = visible().where(col(Experiment.state).in_((State.RUNNING, State.CANCELLING)))
     # ids first: sorting whole rows would carry every spec through the sorter
     next_ids = (
-        select(col(Experiment.id))
-        .where(visible, col(Experiment.state) == State.QUEUED)
+        visible(col(Experiment.id))
+        .where(col(Experiment.state) == State.QUEUED)
         .order_by(col(Experiment.priority).desc(), col(Experiment.place))
         .limit(QUEUE_SHOWN)
     )
     soon = list(session.scalars(next_ids))
-    waiting = select(Experiment).where(col(Experiment.id).in_(soon))
+    waiting = visible().where(col(Experiment.id).in_(soon))
     opens = case((col(Experiment.next_round) == 0, 1), else_=0)
     open_rounds = col(Experiment.rounds) + 1 - col(Experiment.next_round) - opens
     kind = (col(Experiment.algorithm), col(Experiment.dataset))
     later = (
-        select(*kind, func.count(), func.sum(opens), func.sum(open_rounds))
-        .where(visible, col(Experiment.state) == State.QUEUED, col(Experiment.id).not_in(soon))
+        visible(*kind, func.count(), func.sum(opens), func.sum(open_rounds))
+        .where(col(Experiment.state) == State.QUEUED, col(Experiment.id).not_in(soon))
         .group_by(*kind)
     )
-    ended = select(Experiment).where(visible).order_by(col(Experiment.finished_at).desc()).limit(SHOWN)
+    ended = visible().order_by(col(Experiment.finished_at).desc()).limit(SHOWN)
     today = col(Experiment.finished_at) > now() - DAY
-    per_state = select(col(Experiment.state), func.count()).where(visible).group_by(col(Experiment.state))
+    per_state = visible(col(Experiment.state), func.count()).group_by(col(Experiment.state))
     counts: dict[State, int] = dict(session.execute(per_state).all())
     lately = dict(session.execute(per_state.where(today)).all())
     return Overview(

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import ColumnElement, select, true
+from sqlalchemy import ColumnElement, true
 from sqlmodel import Session, col
 
+from app.store import experiments
 from app.store.sound import is_sound, sound_spec
 from app.store.states import State
 from app.store.tables import Experiment, Round
@@ -229,7 +230,7 @@ def read(session: Session, kinds: Iterable[tuple[str, str]] = (), rows: Sequence
 def _measured(session: Session, which: ColumnElement[bool], most: int) -> dict[str, Measured]:
     """The newest with a complete round, by id: ids grow with time."""
     query = (
-        select(
+        experiments.with_deleted(
             col(Experiment.id),
             col(Experiment.spec),
             col(Experiment.next_round),

@@ -86,7 +86,7 @@ def commit_round(
 
 def would_stop(session: Session, claim: Claim, record: RoundRecord) -> bool:
     """Whether the stop rule will end the experiment with this round, so that its state should be written to disk."""
-    row = session.get(Experiment, claim.experiment)
+    row = experiments.get(session, claim.experiment)
     return row is not None and reason_to_stop(session, row, record.round, record.accuracy) is not None
 
 

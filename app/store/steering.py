@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, not_, select
+from sqlalchemy import ColumnElement, and_, delete, not_
 from sqlmodel import Session, col
 
 from app.store import continuing, experiments
@@ -16,13 +16,8 @@ KEEP_DELETED_SECONDS = 86_400.0
 """So long a deleted experiment can be had back."""
 
 
-def _there(session: Session, experiment: str) -> Experiment | None:
-    row = experiments.locked(session, experiment)
-    return None if row is None or row.deleted_at is not None else row
-
-
 def _living(session: Session, experiment: str, what: str) -> Experiment | None:
-    row = _there(session, experiment)
+    row = experiments.locked(session, experiment)
     if row is not None and (row.state.is_finished() or row.state is State.CANCELLING):
         raise AlreadyFinished(experiment, row.state, what)
     return row
@@ -57,7 +52,7 @@ def resume(session: Session, experiment: str) -> Experiment | None:
 def resume_held(session: Session, prefix: str) -> list[str]:
     """Back to the queue with all that are paused for a reason that has passed."""
     query = (
-        select(Experiment)
+        experiments.visible()
         .where(col(Experiment.state) == State.PAUSED, col(Experiment.hold).startswith(prefix, autoescape=True))
         .with_for_update(skip_locked=True)
     )
@@ -82,7 +77,7 @@ def change_plan(session: Session, experiment: str, columns: dict[str, Any]) -> E
 
 def retry(session: Session, experiment: str) -> Experiment | None:
     """A new experiment with the same spec, from the first round; the old one stays as it ended."""
-    row = _there(session, experiment)
+    row = experiments.locked(session, experiment)
     if row is None:
         return None
     if row.state not in RETRIED:
@@ -91,7 +86,7 @@ def retry(session: Session, experiment: str) -> Experiment | None:
             f"only one that is {', '.join(RETRIED[:-1])} or {RETRIED[-1]} can be tried again",
             row.state,
         )
-    query = select(col(Experiment.id)).where(col(Experiment.retry_of) == experiment, experiments.shown())
+    query = experiments.visible(col(Experiment.id)).where(col(Experiment.retry_of) == experiment)
     if (other := session.scalars(query).first()) is not None:
         raise NotNow(f"experiment {experiment} was tried again already, as {other}; retry that one", row.state)
     return experiments.submit_again(session, row)
@@ -99,7 +94,7 @@ def retry(session: Session, experiment: str) -> Experiment | None:
 
 def mark_deleted(session: Session, experiment: str) -> Experiment | None:
     """Hide an ended experiment; a day later its rounds and files are removed."""
-    row = _there(session, experiment)
+    row = experiments.locked(session, experiment)
     if row is None:
         return None
     if not row.state.is_finished():
@@ -111,7 +106,7 @@ def mark_deleted(session: Session, experiment: str) -> Experiment | None:
 
 def undelete(session: Session, experiment: str) -> Experiment | None:
     """Show a deleted experiment again; None: there is none, or its files are being removed."""
-    row = experiments.locked(session, experiment)
+    row = experiments.locked_with_deleted(session, experiment)
     if row is None:
         return None
     if row.deleted_at is not None:
@@ -129,12 +124,12 @@ def restorable(session: Session, row: Experiment) -> bool:
 
 def removable(session: Session) -> list[str]:
     """Deleted long enough ago; nobody can have them back."""
-    return list(session.scalars(select(col(Experiment.id)).where(_outlived())))
+    return list(session.scalars(experiments.with_deleted(col(Experiment.id)).where(_outlived())))
 
 
 def remove(session: Session, experiment: str) -> None:
     """The rows of an experiment that is removable, its rounds with it. Remove its files first."""
-    row = session.scalars(select(Experiment).where(col(Experiment.id) == experiment, _outlived())).first()
+    row = session.scalars(experiments.with_deleted().where(col(Experiment.id) == experiment, _outlived())).first()
     if row is None:
         return
     for table in (LogLine, Artifact, IdempotencyKey, Round):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
 from app.store import claims, experiments
@@ -51,11 +51,16 @@ class Slot:
     """False: it was there before and belongs to somebody else."""
 
 
+def visible() -> Select[Sweep]:
+    """The start of every query: the sweeps that are not deleted."""
+    return select(Sweep).where(col(Sweep.deleted_at).is_(None))
+
+
 def waiting(session: Session) -> int:
     """How many sweeps have experiments that wait or run."""
     open_states = [state for state in State if not state.is_finished()]
-    query = select(func.count(col(Experiment.sweep).distinct())).where(
-        col(Experiment.state).in_(open_states), experiments.shown()
+    query = experiments.visible(func.count(col(Experiment.sweep).distinct())).where(
+        col(Experiment.state).in_(open_states)
     )
     return int(session.execute(query).scalar_one())
 
@@ -66,7 +71,7 @@ def reusable(session: Session, fingerprints: Collection[str], plan: Plan) -> dic
     found: dict[str, tuple[int, str, State]] = {}
     wanted = list(fingerprints)
     for start in range(0, len(wanted), CHUNK):
-        query = select(
+        query = experiments.visible(
             col(Experiment.fingerprint),
             col(Experiment.id),
             col(Experiment.state),
@@ -78,7 +83,6 @@ def reusable(session: Session, fingerprints: Collection[str], plan: Plan) -> dic
         ).where(
             col(Experiment.fingerprint).in_(wanted[start : start + CHUNK]),
             col(Experiment.state).in_(_PREFERRED),
-            experiments.shown(),
             col(Experiment.cancel).is_(False),
             col(Experiment.pause).is_(False),
         )
@@ -161,7 +165,7 @@ def _locked(session: Session, ids: Iterable[str]) -> list[Experiment]:
     """The rows as they are now, locked until the commit; by id, so that two cannot wait for each other."""
     ordered, found = sorted(ids), list[Experiment]()
     for start in range(0, len(ordered), CHUNK):
-        query = select(Experiment).where(col(Experiment.id).in_(ordered[start : start + CHUNK]))
+        query = experiments.visible().where(col(Experiment.id).in_(ordered[start : start + CHUNK]))
         found += session.scalars(claims.locking(query.order_by(col(Experiment.id))))
     return found
 
@@ -174,13 +178,12 @@ def _not_applicable(run: NewRun, time: float) -> dict[str, Any]:
 
 def get(session: Session, sweep: str) -> Sweep | None:
     """None: there is no such sweep, or it was deleted."""
-    row = session.get(Sweep, sweep)
-    return None if row is None or row.deleted_at is not None else row
+    return session.scalars(visible().where(col(Sweep.id) == sweep)).first()
 
 
 def page(session: Session, *, limit: int = 50, before: str | None = None) -> tuple[list[Sweep], str | None]:
     """Newest first; the second value is the `before` of the next page."""
-    query = select(Sweep).where(col(Sweep.deleted_at).is_(None)).order_by(col(Sweep.id).desc()).limit(limit + 1)
+    query = visible().order_by(col(Sweep.id).desc()).limit(limit + 1)
     if before is not None:
         query = query.where(col(Sweep.id) < before)
     rows = list(session.scalars(query))
@@ -195,9 +198,7 @@ def slots(session: Session, sweep: Sweep) -> list[Slot]:
     for row in _rows(session, list(reused)):
         cell, seed = reused[row.id]
         found[cell, seed] = Slot(cell, seed, row, False)
-    query = (
-        select(Experiment).where(col(Experiment.sweep) == sweep.id, experiments.shown()).order_by(col(Experiment.id))
-    )
+    query = experiments.visible().where(col(Experiment.sweep) == sweep.id).order_by(col(Experiment.id))
     for row in session.scalars(query):
         number = numbers.get(_text(row.cell or {}))
         if number is not None:
@@ -220,8 +221,8 @@ def _reused(sweep: Sweep) -> list[dict[str, Any]]:
 
 def first(session: Session, sweep: Sweep) -> str:
     """The id of one of its experiments; there is always one."""
-    query = select(col(Experiment.id)).where(col(Experiment.sweep) == sweep.id).order_by(col(Experiment.id)).limit(1)
-    own: str | None = session.scalars(query).first()
+    ids = experiments.with_deleted(col(Experiment.id)).where(col(Experiment.sweep) == sweep.id)
+    own: str | None = session.scalars(ids.order_by(col(Experiment.id)).limit(1)).first()
     return own or str(sweep.reused[0]["experiment"])
 
 
@@ -234,7 +235,7 @@ def deleted(session: Session, sweep: Sweep) -> dict[tuple[int, int], str]:
 
 def _rows(session: Session, ids: Sequence[str]) -> Iterable[Experiment]:
     for start in range(0, len(ids), CHUNK):
-        query = select(Experiment).where(col(Experiment.id).in_(ids[start : start + CHUNK]), experiments.shown())
+        query = experiments.visible().where(col(Experiment.id).in_(ids[start : start + CHUNK]))
         yield from session.scalars(query)
 
 
@@ -251,19 +252,18 @@ DELETED = (State.CANCELLED, 0, 0)
 def standings(session: Session, sweeps: Sequence[Sweep]) -> dict[str, list[Standing]]:
     """Where the experiments of several sweeps stand, without their specs and numbers."""
     chosen = (col(Experiment.id), col(Experiment.state), col(Experiment.rounds), col(Experiment.next_round))
-    there = experiments.shown()
     own: dict[str, dict[str, Standing]] = {sweep.id: {} for sweep in sweeps}
     repeated: dict[str, set[str]] = {sweep.id: set() for sweep in sweeps}
-    query = select(col(Experiment.sweep), col(Experiment.retry_of), *chosen).where(
-        col(Experiment.sweep).in_(list(own)), there
-    )
+    columns = (col(Experiment.sweep), col(Experiment.retry_of), *chosen)
+    query = experiments.visible(*columns).where(col(Experiment.sweep).in_(list(own)))
     for key, retry_of, experiment, state, rounds, next_round in session.execute(query):
         own[key][experiment] = (experiment, state, rounds, next_round)
         repeated[key].add(retry_of)
     wanted = list({entry["experiment"] for sweep in sweeps for entry in _reused(sweep)})
     others: dict[str, Standing] = {}
     for start in range(0, len(wanted), CHUNK):
-        found = session.execute(select(*chosen).where(col(Experiment.id).in_(wanted[start : start + CHUNK]), there))
+        chunk = wanted[start : start + CHUNK]
+        found = session.execute(experiments.visible(*chosen).where(col(Experiment.id).in_(chunk)))
         others.update({row[0]: (row[0], row[1], row[2], row[3]) for row in found})
     answer = {}
     for sweep in sweeps:
@@ -282,7 +282,7 @@ def _lock(session: Session, sweep: Sweep) -> set[str]:
     may wait for a worker that waits for the counter. The sweep comes first, so that two requests about it come one
     after the other.
     """
-    session.execute(select(col(Sweep.id)).where(col(Sweep.id) == sweep.id).with_for_update())
+    session.execute(visible().where(col(Sweep.id) == sweep.id).with_for_update())
     return {row.id for row in _locked(session, [slot.experiment.id for slot in slots(session, sweep)])}
 
 

@@ -400,7 +400,7 @@ def test_the_files_of_removed_and_unknown_experiments_are_swept(settings: Settin
     assert fresh.exists()
     assert (checkpoints / kept / "file").exists()
     with sqlite_database.read() as session:
-        assert experiments.known(session, [kept, gone]) == {kept}
+        assert experiments.ids_with_deleted(session, [kept, gone]) == {kept}
 
 
 def test_trained_networks_go_with_the_last_experiment_that_names_them(

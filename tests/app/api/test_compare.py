@@ -187,7 +187,7 @@ def test_a_method_that_sends_nothing_is_a_level_in_a_figure_over_bytes(store: Da
     key = put(store, algorithm={"name": "standalone"}, rounds=5)
     other = put(store, rounds=5)
     with store.read() as session:
-        rows = list(experiments.some(session, [key, other]).values())
+        rows = list(experiments.get_many(session, [key, other]).values())
         level, line = curves.mean_curves(session, rows, x="bytes", y="accuracy")
     assert level.level
     assert level.x == [0.0, line.x[-1]]

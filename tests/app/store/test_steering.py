@@ -270,8 +270,8 @@ def test_a_deleted_experiment_is_hidden_everywhere_and_can_be_had_back(database:
     assert seen() == before
     with database.read() as session:
         assert experiments.get(session, key) is None
-        assert experiments.existing(session, [key, other]) == {other}
-        assert list(experiments.some(session, [key, other])) == [other]
+        assert experiments.ids_of(session, [key, other]) == {other}
+        assert list(experiments.get_many(session, [key, other])) == [other]
         assert artifacts.get(session, wish.id) is None
         assert steering.removable(session) == []
     ask(database, "undelete", key)
@@ -292,7 +292,7 @@ def test_a_day_after_its_deletion_an_experiment_goes_with_its_rounds(database: D
         session.add(LogLine(experiment=key, number=1, at=1.0, level="INFO", text="x"))
     ask(database, "mark_deleted", key)
     with database.write() as session:
-        row = experiments.locked(session, key)
+        row = experiments.locked_with_deleted(session, key)
         assert row is not None
         assert row.deleted_at is not None
         row.deleted_at -= steering.KEEP_DELETED_SECONDS + 1
@@ -302,7 +302,7 @@ def test_a_day_after_its_deletion_an_experiment_goes_with_its_rounds(database: D
         steering.remove(session, key)
         steering.remove(session, other)
     with database.read() as session:
-        assert experiments.locked(session, key) is None
+        assert experiments.locked_with_deleted(session, key) is None
         for table in (Artifact, IdempotencyKey, LogLine):
             assert session.execute(select(func.count()).select_from(table)).scalar_one() == 0
         assert list(session.scalars(select(col(Round.experiment)))) == [other], "what was not deleted stays"

@@ -175,7 +175,7 @@ def test_what_is_reused_gets_the_greater_of_both_priorities(database: Database) 
     key = make(database, plan=Plan(priority=50))
     assert look(database, key).reused == 2
     with database.read() as session:
-        assert [row.priority for row in experiments.some(session, [low, high]).values()] == [50, 90]
+        assert [row.priority for row in experiments.get_many(session, [low, high]).values()] == [50, 90]
 
 
 def test_a_deleted_reused_experiment_leaves_the_sweep_incomplete_until_a_retry(database: Database) -> None:
