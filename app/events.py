@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
-from app.store import sequence
+from app.store import changes
 from app.store.changes import Change, changes_after
 from app.store.database import Database
 from app.store.tables import Experiment, Round
@@ -179,7 +179,7 @@ class Events:
     async def _current(self) -> int:
         def read() -> int:
             with self._database.read() as session:
-                return sequence.current(session)
+                return changes.current(session)
 
         return await run_in_threadpool(read)
 

@@ -12,7 +12,7 @@ from app import disk
 from app.config import Settings
 from app.queue import Queue
 from app.storage import CHECKPOINTS, Storage
-from app.store import artifacts, experiments, idempotency, leases, steering, workers
+from app.store import artifacts, experiments, idempotency, leases, orphans, queue, steering, workers
 from app.store.database import Database
 from app.store.ids import new_id
 
@@ -62,9 +62,9 @@ class Reconciler:
         with self._database.write() as session:
             if not leases.acquire(session, "reconciler", self._name, 3 * PERIOD_SECONDS):
                 return 0
-            cancelled = experiments.expire_cancelling(session, CANCEL_SECONDS, lease)
-            failed = experiments.fail_hopeless(session, lease)
-            settled = experiments.settle_orphans(session, lease)
+            cancelled = orphans.expire_cancelling(session, CANCEL_SECONDS, lease)
+            failed = orphans.fail_hopeless(session, lease)
+            settled = orphans.settle(session, lease)
             artifacts.fail_hopeless(session, lease)
         for experiment in cancelled:
             log.info("experiment %s: cancelled without its worker", experiment)
@@ -85,7 +85,7 @@ class Reconciler:
     def _hint(self) -> int:
         with self._database.read() as session:
             lease = self._settings.lease_seconds
-            due = experiments.due(session, lease) + artifacts.due(session, lease)
+            due = queue.due(session, lease) + artifacts.due(session, lease)
             slots = workers.live_slots(session, self._settings.silent_seconds)
         if not due:
             return 0

@@ -29,7 +29,7 @@ from app.client import FedArena, Unreachable
 from app.comparison import figure
 from app.comparison.curves import mean_curves
 from app.config import Settings
-from app.store import experiments, rounds, sweeps
+from app.store import experiments, lifecycle, queue, rounds, sweeps
 from app.store.database import Database
 from app.store.migrate import migrate
 from app.store.plan import Plan
@@ -72,11 +72,11 @@ def adopt(database: Database, outputs: Path, shipped: Path) -> int:
             row = experiments.submit(session, spec.canonical(), spec.fingerprint())
             row.priority = 2**30  # claimed next, whatever else is queued
             session.flush()
-            claim = experiments.claim(session, f"{file}", 60)
+            claim = queue.claim(session, f"{file}", 60)
             if claim is None or claim.experiment != row.id:
                 raise RuntimeError(f"{file} could not be stored: another process works in {database}")
             found = (result["partition_fingerprint"], result.get("environment") or {}, result.get("majority_share"))
-            experiments.begin(session, claim, *found)
+            lifecycle.begin(session, claim, *found)
             for record in records:
                 rounds.commit_round(session, claim, record, 60)
         adopted += 1

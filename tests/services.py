@@ -23,9 +23,9 @@ from sqlmodel import Session, SQLModel
 
 from app.config import Settings
 from app.main import create_app, web_config
-from app.store import experiments
+from app.store import experiments, queue
+from app.store.claims import Claim
 from app.store.database import Database
-from app.store.experiments import Claim
 from app.store.migrate import migrate
 from app.store.plan import Plan
 from app.store.states import State
@@ -85,7 +85,7 @@ def submit(database: Database, plan: Plan | None = None, **changes: Any) -> str:
 
 def claim(database: Database, owner: str = "worker-1", lease_seconds: float = 60) -> Claim | None:
     with database.write() as session:
-        return experiments.claim(session, owner, lease_seconds)
+        return queue.claim(session, owner, lease_seconds)
 
 
 def look(database: Database, experiment: str) -> Experiment:

@@ -9,14 +9,14 @@ import pytest
 from tests.source import files, modules, shown, tree
 
 SEES_DELETED = {
-    "app.backup._missing": "a copy is complete with them",
     "app.backup._count": "a copy is complete with them",
+    "app.backup._missing": "a copy is complete with them",
     "app.store.artifacts._is_named_elsewhere": "a deleted experiment can be restored, and then needs its files",
     "app.store.artifacts.fail_hopeless": "an artifact may outlive its experiment's deletion",
     "app.store.experiments.get_with_deleted": "says so",
     "app.store.experiments.ids_with_deleted": "says so",
-    "app.store.experiments.locked_with_deleted": "says so",
     "app.store.experiments.visible": "begins there and leaves the deleted ones out",
+    "app.store.lifecycle.locked_with_deleted": "says so",
     "app.store.pace._measured": "how long it took stays true",
     "app.store.steering.removable": "looks for those deleted long ago",
     "app.store.steering.remove": "looks for those deleted long ago",
@@ -126,3 +126,53 @@ def test_a_query_that_forgets_the_deleted_ones_is_found(forgotten: str) -> None:
 )
 def test_a_query_that_begins_as_it_should_is_let_through(right: str) -> None:
     assert [call for _, call in calls("x", ast.parse(right)) if begins_anew(call)] == []
+
+
+def users_of(name: str) -> set[str]:
+    """Functions and module bodies that name it, imports apart."""
+    return {
+        where
+        for module, path in sources().items()
+        for where, statement in functions(module, tree(path))
+        for node in ast.walk(statement)
+        if (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name)
+    }
+
+
+def importers_of(module: str, name: str) -> set[str]:
+    return {
+        where
+        for where, path in sources().items()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom) and node.module == module and name in {alias.name for alias in node.names}
+    }
+
+
+def test_only_functions_of_locked_rows_take_numbers() -> None:
+    """With mypy, which tells a Locked row from any other, no number can be taken before the row is locked."""
+    assert importers_of("app.store.tables", "Counter") == {"app.store.changes"}
+    takers = {
+        name: {ast.unparse(argument.annotation) for argument in function.args.args if argument.annotation}
+        for name, function in functions("app.store.changes", tree(modules()["app.store.changes"]))
+        if isinstance(function, ast.FunctionDef)
+        and any(name_of(node) == "_take" for node in ast.walk(function) if isinstance(node, ast.Call))
+    }
+    assert users_of("_take") == set(takers)
+    assert {name for name, arguments in takers.items() if "Locked" not in arguments} == {
+        "app.store.changes.number_new"  # rows that nobody else can see yet
+    }
+
+
+def test_a_row_is_called_locked_where_it_is_locked() -> None:
+    made = {where for where, call in all_calls() if name_of(call) == "Locked"}
+    cast = {where for where, call in all_calls() if name_of(call) == "cast" and "Locked" in ast.unparse(call)}
+    assert made | cast == {"app.store.claims.lock"}
+    locking = {where for where, call in all_calls() if name_of(call) == "with_for_update"}
+    assert locking == {
+        "app.store.artifacts.fail_hopeless",  # artifacts, after the rows of their experiments
+        "app.store.claims._locking",
+        "app.store.claims.take",
+        "app.store.deliveries.write_down",  # sweeps
+        "app.store.orphans.expire_leases",  # by id, and takes no number
+        "app.store.sweeps._lock",  # the sweep, before its experiments
+    }

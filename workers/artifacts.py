@@ -12,8 +12,8 @@ from app.config import Settings
 from app.storage import Storage, find_weights
 from app.store import artifacts
 from app.store.artifacts import ArtifactClaim, StoredFile
+from app.store.claims import Claim
 from app.store.database import Database
-from app.store.experiments import Claim
 from workers.device import DeviceTrouble, why_unusable
 from workers.drain import Drain
 from workers.files import checkpoint_files

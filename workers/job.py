@@ -19,9 +19,9 @@ from app import disk
 from app.advice import sentence
 from app.config import Settings
 from app.queue import Queue
-from app.store import continuing, experiments, logs, rounds, workers
+from app.store import continuing, experiments, lifecycle, logs, queue, rounds, workers
+from app.store.claims import Claim
 from app.store.database import Database
-from app.store.experiments import Claim
 from app.store.rounds import Verdict
 from app.store.states import State
 from workers import machine
@@ -76,11 +76,11 @@ def run_next(settings: Settings, owner: str) -> str | None:
     try:
         make_wanted(settings, database, owner)  # short, so it never waits behind an experiment that is due
         with database.write() as session:
-            claim = experiments.claim(session, owner, settings.lease_seconds)
+            claim = queue.claim(session, owner, settings.lease_seconds)
             if claim is None:
                 log.debug("nothing is due")
                 return None
-            busy = experiments.running(session, owner) + experiments.due(session, settings.lease_seconds)
+            busy = queue.running(session, owner) + queue.due(session, settings.lease_seconds)
         Job(settings, database, claim, threads=threads_of_a_slot(settings, busy)).run()
         make_wanted(settings, database, owner)
         return claim.experiment
@@ -120,13 +120,13 @@ def _hint_if_due(settings: Settings) -> None:
     database = Database(settings.database, checkpoints=False)
     try:
         with database.read() as session:
-            more = experiments.due(session, settings.lease_seconds) > 0
+            more = queue.due(session, settings.lease_seconds) > 0
     finally:
         database.close()
     if more:
-        queue = Queue(settings)
-        queue.send()
-        queue.close()
+        hints = Queue(settings)
+        hints.send()
+        hints.close()
 
 
 class Leaving(StrEnum):
@@ -228,7 +228,7 @@ class Job:
             partition, environment, device = run.partition_fingerprint, run.environment, str(run.compute.device)
             self._write(lambda session: workers.set_device(session, self._claim.owner, device))
             if not self._write(
-                lambda session: experiments.begin(session, claim, partition, environment, run.majority_share)
+                lambda session: lifecycle.begin(session, claim, partition, environment, run.majority_share)
             ):
                 log.info("experiment %s was taken by another worker", self._claim.experiment)
                 return
@@ -261,7 +261,7 @@ class Job:
             self._give_back(str(error))
         except Diverged as error:
             reason = str(error)
-            self._write(lambda session: experiments.diverge(session, self._claim, reason))
+            self._write(lambda session: lifecycle.diverge(session, self._claim, reason))
             log.warning("experiment %s diverged: %s", self._claim.experiment, reason)
 
     def _snapshot(self, checkpoints: Any, fingerprint: str) -> Any:
@@ -337,14 +337,14 @@ class Job:
         if self._lost:
             log.warning("experiment %s was taken by another worker", self._claim.experiment)
         elif self._cancelled:
-            self._write(lambda session: experiments.obey_cancel(session, self._claim))
+            self._write(lambda session: lifecycle.obey_cancel(session, self._claim))
             log.info("experiment %s cancelled", self._claim.experiment)
         else:
             is_blind = self._leaving is not None and self._leaving[0] is Leaving.BLIND
             self._give_back(Leaving.BLIND if is_blind else "the present round did not end in time")
 
     def _give_back(self, why: str) -> None:
-        self._write(lambda session: experiments.release(session, self._claim))
+        self._write(lambda session: lifecycle.release(session, self._claim))
         log.info("experiment %s given back: %s", self._claim.experiment, why)
 
     def _fail(self, error: Exception) -> None:
@@ -353,7 +353,7 @@ class Job:
             reason += "; try a smaller batch_size, smaller models, or clients one by one (FEDARENA_STACKED=off)"
         detail = "".join(traceback.format_exception(error))
         log.error("experiment %s failed: %s", self._claim.experiment, reason)
-        self._write(lambda session: experiments.fail(session, self._claim, reason, detail))
+        self._write(lambda session: lifecycle.fail(session, self._claim, reason, detail))
 
     def _leave_device(self, reason: str, error: Exception) -> None:
         """The worker's fault, not the experiment's: give it back, and let this worker take nothing more."""
@@ -366,7 +366,7 @@ class Job:
         reason = f"{disk.HOLD}: {' '.join(str(error).split())[:300]}; it goes on by itself when there is room"
         log.error("experiment %s paused: %s", self._claim.experiment, reason)
         disk.Ballast(self._settings).give_up()
-        self._write(lambda session: experiments.hold(session, self._claim, reason), although_full=True)
+        self._write(lambda session: lifecycle.hold(session, self._claim, reason), although_full=True)
 
     def _write(self, work: Callable[[Session], Result], *, although_full: bool = False) -> Result:
         def helps(error: DBAPIError) -> bool:
@@ -379,11 +379,11 @@ class Job:
             self._leave(Leaving.DRAIN)
         if time.monotonic() - self._renewed >= self._settings.heartbeat_seconds:
             with self._database.write() as session:
-                standing = experiments.renew(session, self._claim, self._settings.lease_seconds)
+                standing = lifecycle.renew(session, self._claim, self._settings.lease_seconds)
             self._renewed = time.monotonic()
         else:
             with self._database.read() as session:
-                standing = experiments.standing(session, self._claim)
+                standing = lifecycle.standing(session, self._claim)
         if standing is None:
             self._lost = True
             self._watcher.end()

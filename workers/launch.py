@@ -18,7 +18,7 @@ from sqlmodel import Session
 from app import disk
 from app.config import Settings
 from app.queue import QUEUE, Queue
-from app.store import experiments, workers
+from app.store import orphans, queue, workers
 from app.store.database import Database
 from app.store.migrate import migrate
 from workers import machine
@@ -47,7 +47,7 @@ def work(settings: Settings, slots: int) -> int:
     os.environ.update(settings.environment())
     os.environ[SLOTS_VARIABLE] = str(slots)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    queue = Queue(settings)
+    hints = Queue(settings)
     drain = Drain(settings, worker.name)
     drain.clear()
 
@@ -62,11 +62,11 @@ def work(settings: Settings, slots: int) -> int:
     # about root and pickle; our messages are JSON without content
     warnings.simplefilter("ignore", SecurityWarning)
     worker.start()
-    queue.send(min(slots, worker.due()))
+    hints.send(min(slots, worker.due()))
     arguments = ["--quiet", "worker", f"--hostname={worker.name}", f"--concurrency={slots}", f"--queues={QUEUE}"]
     arguments += ["--pool=prefork", "--without-gossip", "--without-mingle", "--without-heartbeat"]
     try:
-        queue.celery.worker_main(arguments)
+        hints.celery.worker_main(arguments)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 1
     finally:
@@ -103,7 +103,7 @@ class Presence:
 
     def due(self) -> int:
         with self._database.read() as session:
-            return experiments.due(session, self._settings.lease_seconds)
+            return queue.due(session, self._settings.lease_seconds)
 
     def stop(self) -> None:
         self._watcher.end()
@@ -166,7 +166,7 @@ class Presence:
         here = machine.identity()
         for row in workers.known(session):
             if row.machine == here and not is_alive(row.pid):
-                experiments.expire_leases(session, row.name)
+                orphans.expire_leases(session, row.name)
                 workers.remove(session, row.name)
 
 

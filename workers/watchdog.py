@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 
 from app.config import Settings
-from app.store import experiments
+from app.store import orphans
 from app.store.database import Database
 from workers.pulse import Holding, read_pulses
 from workers.watcher import Watcher
@@ -78,9 +78,9 @@ class Watchdog:
             if orphaned:
                 with database.write() as session:
                     for holding in orphaned:
-                        experiments.give_up(session, holding.experiment, holding.fence)
+                        orphans.give_up(session, holding.experiment, holding.fence)
             with database.read() as session:
-                unobeyed = experiments.unobeyed(session, self._worker)
+                unobeyed = orphans.unobeyed(session, self._worker)
         except Exception:
             with self._lock:
                 self._orphaned += orphaned

@@ -16,7 +16,7 @@ from app.comparison.costs import costs_to_target
 from app.comparison.curves import mean_curves, read
 from app.comparison.groups import group
 from app.errors import Refusal, not_found
-from app.store import experiments, rounds, sequence
+from app.store import changes, experiments, rounds
 from app.store.sound import sound_spec
 from app.store.tables import Experiment
 from engine.records import CostToTarget
@@ -89,7 +89,7 @@ def get_curves(
 ) -> Response:
     """Accuracy, loss and summed costs. Without `points` nothing is left out."""
     with use.database.read() as session:
-        seq = sequence.current(session)
+        seq = changes.current(session)
         answer = {"experiments": read(session, _rows(session, ids), points), "seq": seq}
     # the store's values are JSON already: checking ten thousands of numbers again would only cost time
     return Response(to_json(answer, inf_nan_mode="null"), media_type="application/json")

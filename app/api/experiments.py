@@ -14,11 +14,10 @@ from app.api.once import IdempotencyKey, created, find_answer, once, request_dig
 from app.api.plans import SubmittedPlan
 from app.api.services import ID, ONE_ID, SPEC_BODY, PostedSpec, Services, Using, check_spec, json_body, posted
 from app.errors import Errors, Refusal, not_found
-from app.store import experiments, idempotency, listing, logs, sequence, steering
-from app.store.experiments import NotNow
+from app.store import changes, experiments, idempotency, lifecycle, listing, logs, queue, steering
 from app.store.listing import Filter, Sort
 from app.store.plan import MOST_PRIORITY, Moment, Plan, Window
-from app.store.states import State
+from app.store.states import NotNow, State
 from app.store.tables import Experiment
 from app.store.views import ExperimentView, LogLineView, experiment_view, log_line_view
 from engine.spec.experiment import ExperimentSpec
@@ -91,7 +90,7 @@ def _submit(
 
 
 def _view(session: Session, row: Experiment) -> ExperimentView:
-    return experiment_view(row, experiments.position(session, row))
+    return experiment_view(row, queue.position(session, row))
 
 
 @router.get("/experiments", response_model=ExperimentPage)
@@ -111,7 +110,7 @@ def list_experiments(
     """A page of experiments, newest first unless sorted otherwise."""
     wanted = Filter(state, algorithm, dataset, tag, search, before)
     with use.database.read() as session:
-        seq = sequence.current(session)
+        seq = changes.current(session)
         rows = listing.find(session, wanted, sort=sort, descending=order == "down", limit=limit + 1, offset=offset)
         total = listing.count(session, wanted)
         following = rows[limit - 1].id if len(rows) > limit and sort is Sort.CREATED and order == "down" else None
@@ -150,7 +149,7 @@ def _steer(
 @router.post("/experiments/{id}/cancel", responses=NOT_ALLOWED)
 def cancel(use: Using, id: Id) -> ExperimentView:
     """A queued experiment is cancelled at once; a running one within a few seconds. Stored rounds stay."""
-    return _steer(use, id, lambda session: experiments.cancel(session, id))
+    return _steer(use, id, lambda session: lifecycle.cancel(session, id))
 
 
 @router.post("/experiments/{id}/pause", responses=NOT_ALLOWED)

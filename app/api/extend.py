@@ -15,10 +15,9 @@ from app.api.partitions import refuse_other_partition
 from app.api.services import Services, Using, check_spec, json_body, posted
 from app.errors import Errors, Refusal, not_found
 from app.storage import Storage, checkpoints_after
-from app.store import continuing, experiments, idempotency, rounds
+from app.store import continuing, experiments, idempotency, queue, rounds
 from app.store.continuing import Inheritance, NotFinished
-from app.store.experiments import NotNow
-from app.store.states import State
+from app.store.states import NotNow, State
 from app.store.tables import Experiment
 from app.store.views import ExperimentView, experiment_view
 from engine import catalogue
@@ -181,5 +180,5 @@ def _there(session: Session, row: Experiment) -> dict[str, Any]:
 
 
 def _answer(session: Session, row: Experiment, told: str) -> dict[str, Any]:
-    view = experiment_view(row, experiments.position(session, row))
+    view = experiment_view(row, queue.position(session, row))
     return ExtendedView(**view.model_dump(), told=told).model_dump(mode="json")

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from app.api.services import Using
 from app.errors import Errors
-from app.store import experiments, workers
+from app.store import queue, workers
 from app.store.trouble import Trouble
 
 router = APIRouter(tags=["health"])
@@ -44,4 +44,4 @@ def readyz(use: Using) -> Readiness:
     use.database.try_writing()
     with use.database.read() as session:
         slots = workers.live_slots(session, use.settings.silent_seconds)
-        return Readiness(slots=slots, due=experiments.due(session))
+        return Readiness(slots=slots, due=queue.due(session))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from app.api.experiments import NOT_FOUND, Id
 from app.api.services import SOME_IDS, Using
 from app.errors import Refusal, not_found
-from app.store import experiments, rounds, sequence
+from app.store import changes, experiments, rounds
 from app.store.table_files import csv_lines
 from app.store.views import json_text
 from engine.records import RoundRecord
@@ -42,7 +42,7 @@ def get_rounds(
 ) -> Response:
     """The stored rounds; ask again with `after` for what is new, or listen to the events."""
     with use.database.read() as session:
-        seq = sequence.current(session)
+        seq = changes.current(session)
         if experiments.get(session, id) is None:
             raise not_found("experiment", id)
         records = rounds.after(session, id, after)
@@ -91,7 +91,7 @@ def get_columns(
         )
     names = [part for part in fields.split(",") if part]
     with use.database.read() as session:
-        seq = sequence.current(session)
+        seq = changes.current(session)
         there = experiments.ids_of(session, ids)
         if missing := [key for key in ids if key not in there]:
             raise not_found("experiment", missing[0])

@@ -17,7 +17,7 @@ from app.events import Events
 from app.queue import Queue
 from app.rehearsals import Rehearsals
 from app.storage import Storage, find_weights
-from app.store import experiments, workers
+from app.store import queue, workers
 from app.store.database import Database
 from engine import catalogue
 from engine.spec.experiment import ExperimentSpec
@@ -47,7 +47,7 @@ class Services:
         """
         try:
             with self.database.read() as session:
-                due = experiments.due(session, self.settings.lease_seconds)
+                due = queue.due(session, self.settings.lease_seconds)
                 slots = workers.live_slots(session, self.settings.silent_seconds)
         except SQLAlchemyError as error:
             log.warning("cannot count the slots, one hint is sent: %s", str(error).splitlines()[0])

@@ -22,7 +22,7 @@ from app.comparison.costs import costs_to_target
 from app.errors import Errors, Refusal, not_found
 from app.rehearsals import client_of, unless_gone
 from app.security import YAML_TYPES
-from app.store import experiments, idempotency, pace, sequence, steering, sweeps, workers
+from app.store import changes, idempotency, lifecycle, pace, steering, sweeps, workers
 from app.store.experiments import NotUnderstood
 from app.store.pace import Pace
 from app.store.plan import MOST_PRIORITY, Moment
@@ -285,7 +285,7 @@ def list_sweeps(
 ) -> SweepPage:
     """A page of sweeps, newest first."""
     with use.database.read() as session:
-        seq = sequence.current(session)
+        seq = changes.current(session)
         rows, following = sweeps.page(session, limit=limit, before=before)
         return SweepPage(items=summaries(session, rows), next=following, seq=seq)
 
@@ -341,7 +341,7 @@ def _costs(session: Session, view: SweepView) -> dict[str, CostToTarget] | None:
 @router.post("/sweeps/{id}/cancel", responses=NOT_FOUND)
 def cancel(use: Using, id: Id) -> SweepView:
     """Cancel all its experiments that have not ended; reused ones go on."""
-    return _steer(use, id, lambda session, row: sweeps.for_each(session, row, experiments.cancel))
+    return _steer(use, id, lambda session, row: sweeps.for_each(session, row, lifecycle.cancel))
 
 
 @router.post("/sweeps/{id}/pause", responses=NOT_FOUND)

@@ -11,7 +11,7 @@ from app.advice import command
 from app.config import Settings
 from app.pages.overview import worker_views
 from app.pages.rendering import database_of, render, settings_of
-from app.store import overview, sequence
+from app.store import changes, overview
 from app.store.clock import read_clock
 from engine import catalogue
 
@@ -42,7 +42,7 @@ def workers_data(request: Request) -> dict[str, Any]:
 def _workers(request: Request) -> dict[str, Any]:
     settings = settings_of(request)
     with database_of(request).read() as session:
-        seq = sequence.current(session)
+        seq = changes.current(session)
         now = read_clock(session)
         rows = worker_views(session, settings)
         running = overview.overview(session).running
@@ -105,4 +105,4 @@ def _command(entry: dict[str, Any]) -> str:
 
 def _seq(request: Request) -> int:
     with database_of(request).read() as session:
-        return sequence.current(session)
+        return changes.current(session)

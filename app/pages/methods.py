@@ -11,7 +11,7 @@ from starlette.responses import Response
 from app.pages.equations import Run, typeset
 from app.pages.rendering import database_of, error_page, render, settings_of
 from app.pages.words import clients_text, dataset_text, partition_text
-from app.store import experiments, sequence
+from app.store import changes, experiments
 from app.store.sound import sound_spec
 from app.store.tables import Experiment
 from app.store.views import judged, not_converged
@@ -42,7 +42,7 @@ _SYMBOL = re.compile(r"^(\w[\u0300-\u036f]?\d?(?:_\w+)?): ")  # a description ma
 def methods_page(request: Request) -> Response:
     known = _catalogue(request)["algorithms"]
     with database_of(request).read() as session:
-        seq = sequence.current(session)
+        seq = changes.current(session)
         tried = experiments.counts_by_algorithm(session)
     groups = [
         {"title": title, "methods": [entry for entry in known if entry["family"] == family]}
@@ -72,7 +72,7 @@ def method_page(request: Request, name: str) -> Response:
         return error_page(request, 404, message)
     method, head = known[name], catalogue.method_header(name)
     with database_of(request).read() as session:
-        seq = sequence.current(session)
+        seq = changes.current(session)
         best = [_measured(row) for row in experiments.best_by_dataset(session, name)]
     equations = [
         {"label": line.label, "runs": typeset(line.text), "remark": typeset(line.remark)} for line in head.equations

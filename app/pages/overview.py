@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from app.config import Settings
 from app.pages.rendering import database_of, render, settings_of
-from app.store import overview, pace, rounds, sequence, sweeps, workers
+from app.store import changes, overview, pace, rounds, sweeps, workers
 from app.store.clock import read_clock
 from app.store.sweep_views import summaries
 from app.store.tables import Experiment, Worker
@@ -33,7 +33,7 @@ def overview_data(request: Request) -> dict[str, Any]:
 def _data(request: Request) -> dict[str, Any]:
     settings = settings_of(request)
     with database_of(request).read() as session:
-        seq = sequence.current(session)
+        seq = changes.current(session)
         found = overview.overview(session)
         newest, _ = sweeps.page(session, limit=SWEEPS_SHOWN)
         known = pace.read(session, rows=[*found.running, *found.queued])

@@ -10,7 +10,7 @@ from app.comparison import curves
 from app.comparison.palette import method_title
 from app.pages.rendering import database_of, error_page, render, settings_of
 from app.pages.words import clients_text, dataset_text, partition_text
-from app.store import continuing, experiments, listing, rounds, sequence, steering, sweeps
+from app.store import changes, continuing, experiments, listing, queue, rounds, steering, sweeps
 from app.store.listing import Filter, Sort
 from app.store.states import State
 from app.store.tables import Experiment
@@ -35,7 +35,7 @@ def _view(row: Experiment) -> dict[str, Any]:
 
 def _seq(session: Session) -> int:
     """Read before the data: events after it may repeat what the page has, but never leave a gap."""
-    return sequence.current(session)
+    return changes.current(session)
 
 
 @router.get("/experiments")
@@ -85,7 +85,7 @@ def experiment_page(request: Request, experiment: str) -> Response:
                 return error_page(request, 404, message, title="Deleted", deleted=hidden.id)
             message = f"There is no experiment “{experiment}”. It may have been on another server."
             return error_page(request, 404, message)
-        view = experiment_view(row, experiments.position(session, row)).model_dump(mode="json")
+        view = experiment_view(row, queue.position(session, row)).model_dump(mode="json")
         spec = view["spec"]
         clients = max(1, spec["clients"])
         most = max(2, min(MOST_DETAILED, MOST_CLIENT_VALUES // clients))
@@ -193,7 +193,7 @@ def _form(known: dict[str, Any]) -> dict[str, Any]:
 
 
 @router.get("/queue.json")
-def queue(request: Request) -> dict[str, int]:
+def queue_counts(request: Request) -> dict[str, int]:
     """The two numbers of the top bar."""
     with database_of(request).read() as session:
         counts = experiments.counts(session)

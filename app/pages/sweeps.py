@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from app.pages.rendering import database_of, error_page, render, settings_of
-from app.store import sequence, sweeps
+from app.store import changes, sweeps
 from app.store.sweep_views import summaries, sweep_view
 
 PAGE_SIZE = 50
@@ -23,7 +23,7 @@ def _yaml(document: dict[str, Any]) -> str:
 @router.get("/sweeps")
 def list_page(request: Request) -> Response:
     with database_of(request).read() as session:
-        seq = sequence.current(session)
+        seq = changes.current(session)
         rows, following = sweeps.page(session, limit=PAGE_SIZE)
         items = [item.model_dump(mode="json") for item in summaries(session, rows)]
     return render(request, "sweeps.html", "sweeps", data={"seq": seq, "items": items, "next": following})
@@ -32,7 +32,7 @@ def list_page(request: Request) -> Response:
 @router.get("/sweeps/new")
 def new_page(request: Request, copy_of: Annotated[str, Query(alias="from")] = "") -> Response:
     with database_of(request).read() as session:
-        seq = sequence.current(session)
+        seq = changes.current(session)
         row = sweeps.get(session, copy_of) if copy_of else None
     if copy_of and row is None:
         return error_page(request, 404, f"There is no sweep “{copy_of}” to start from.")

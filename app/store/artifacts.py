@@ -11,8 +11,8 @@ from sqlalchemy import ColumnElement, String, and_, cast, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col
 
-from app.store import claims, experiments
-from app.store.claims import USUAL_LEASE_SECONDS
+from app.store import changes, claims, experiments, lifecycle
+from app.store.claims import USUAL_LEASE_SECONDS, Locked
 from app.store.clock import read_clock
 from app.store.ids import new_id
 from app.store.states import State
@@ -66,7 +66,7 @@ def want(
     text = json.dumps(dict(parameters), sort_keys=True, separators=(",", ":"))
     key = hashlib.sha256(text.encode()).hexdigest()
     wish = (col(Artifact.experiment) == experiment, col(Artifact.kind) == kind, col(Artifact.key) == key)
-    row = claims.locked(session, Artifact, *wish)
+    row = claims.lock_artifact(session, *wish)
     if row is None:
         new = Artifact(
             id=new_id(),
@@ -82,7 +82,7 @@ def want(
                 session.add(new)
         except IntegrityError:
             # on PostgreSQL two equal wishes can meet: the other one was first
-            row = claims.locked(session, Artifact, *wish)
+            row = claims.lock_artifact(session, *wish)
             if row is None:
                 raise
         else:
@@ -146,7 +146,10 @@ def due(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) -> int:
 def claim(session: Session, owner: str, lease_seconds: float) -> ArtifactClaim | None:
     """Take the artifact that waits longest; None when none is due."""
     order = (col(Artifact.requested_at), col(Artifact.id))
-    row = claims.take(session, Artifact, _due(lease_seconds), order, owner, lease_seconds, state=ArtifactState.RUNNING)
+    taken = claims.take(
+        session, Artifact, _due(lease_seconds), order, owner, lease_seconds, state=ArtifactState.RUNNING
+    )
+    row = None if taken is None else claims.lock_artifact(session, col(Artifact.id) == taken)
     if row is None:
         return None
     source = _touch(session, row)
@@ -213,9 +216,11 @@ def release(session: Session, claim: ArtifactClaim) -> bool:
 def fail_hopeless(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) -> list[str]:
     """Fail what has killed its workers too often."""
     hopeless = (_left_behind(lease_seconds), col(Artifact.attempts) >= MAX_ATTEMPTS)
-    # an experiment's row that somebody has is left for the next look: the counter may have been taken before
-    whole = experiments.with_deleted(Artifact).join(Artifact, col(Experiment.id) == col(Artifact.experiment))
-    rows: list[Artifact] = list(session.scalars(whole.where(*hopeless).with_for_update(skip_locked=True)))
+    # an experiment's row that somebody has is left for the next look: every row comes before the first number
+    wanted = select(col(Artifact.experiment)).where(*hopeless)
+    sources = claims.lock(session, experiments.with_deleted().where(col(Experiment.id).in_(wanted)), skip=True)
+    query = select(Artifact).where(*hopeless, col(Artifact.experiment).in_([source.id for source in sources]))
+    rows = list(session.scalars(query.with_for_update(skip_locked=True)))
     for row in rows:
         row.fence += 1
         row.state = ArtifactState.FAILED
@@ -225,7 +230,7 @@ def fail_hopeless(session: Session, lease_seconds: float = USUAL_LEASE_SECONDS) 
 
 
 def _locked(session: Session, claim: ArtifactClaim) -> Artifact | None:
-    return claims.locked(session, Artifact, *_held(claim))
+    return claims.lock_artifact(session, *_held(claim))
 
 
 def _fill(session: Session, row: Artifact, file: StoredFile) -> None:
@@ -240,9 +245,9 @@ def _end(session: Session, row: Artifact) -> None:
     _touch(session, row)
 
 
-def _touch(session: Session, row: Artifact) -> Experiment:
+def _touch(session: Session, row: Artifact) -> Locked:
     """Number a change of the artifact: the experiment's row is locked first, the counter comes last."""
-    source = experiments.locked_with_deleted(session, row.experiment)
+    source = lifecycle.locked_with_deleted(session, row.experiment)
     assert source is not None, "a foreign key holds it"
-    experiments.touch(session, source)
+    changes.touch(session, source)
     return source

@@ -1,10 +1,11 @@
-"""Claims: how a worker takes a row, keeps it by renewing a lease, and is shut out by a greater fence.
+"""Locks, kept until the commit; and claims, how a worker takes a row, keeps it by a lease, and is shut out by a fence.
 
 Experiments and artifacts have the same columns for it: fence, owner, lease, attempts.
 """
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NewType, TypeVar
 
 from sqlalchemy import ColumnElement, Row, Select, SQLColumnExpression, func, or_, select, update
 from sqlmodel import Session, col
@@ -15,6 +16,26 @@ from app.store.tables import Artifact, Experiment
 USUAL_LEASE_SECONDS = 60.0
 
 Table = TypeVar("Table", Experiment, Artifact)
+
+
+Locked = NewType("Locked", Experiment)
+"""An experiment whose row this transaction has locked: only such a one is changed and numbered."""
+_LOCKED, _NUMBERED = "locked", "numbered"
+"""What a session remembers of its transaction: ids of rows that nobody else can have, and whether it took a number."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to work on an experiment, as long as no other claim has a greater fence."""
+
+    experiment: str
+    fence: int
+    owner: str
+    spec: dict[str, Any]
+    next_round: int
+    checkpoint: tuple[str, str] | None = None  # manifest and sha256
+    has_stop_rule: bool = False
+    continues: str | None = None
 
 
 def lease_is_over(table: type[Table], lease_seconds: float = USUAL_LEASE_SECONDS) -> ColumnElement[bool]:
@@ -35,8 +56,8 @@ def take(
     owner: str,
     lease_seconds: float,
     **values: Any,
-) -> Table | None:
-    """The first due row, taken in one statement with a greater fence; None when none is due."""
+) -> str | None:
+    """Take the first due row in one statement, with a greater fence; its id, or None when none is due."""
     first = (
         select(col(table.id)).where(due).order_by(*order).limit(1).with_for_update(skip_locked=True).scalar_subquery()
     )
@@ -49,17 +70,43 @@ def take(
     }
     statement = update(table).where(col(table.id) == first).values(**taken).returning(col(table.id))
     found = session.execute(statement.execution_options(synchronize_session=False)).first()
-    return None if found is None else session.get_one(table, found.id, populate_existing=True)
+    return None if found is None else str(found.id)
 
 
-def locked(session: Session, table: type[Table], *conditions: ColumnElement[bool]) -> Table | None:
+def lock(session: Session, query: Select[Experiment], *, skip: bool = False) -> list[Locked]:
+    """The rows as they are now, kept until the commit. `skip` leaves out those that somebody else has.
+
+    Rows come before numbers: whoever has taken a number holds up all others, and must not wait for a row that one of
+    them has. Rows of other tables that only name one of these may be written meanwhile.
+    """
+    rows = [Locked(row) for row in session.scalars(_locking(query, skip))]
+    new = {row.id for row in rows} - session.info.get(_LOCKED, set())
+    assert skip or not new or _NUMBERED not in session.info, f"{new} must be locked before a number is taken"
+    own(session, new)
+    return rows
+
+
+def lock_one(session: Session, query: Select[Experiment]) -> Locked | None:
+    return next(iter(lock(session, query)), None)
+
+
+def own(session: Session, experiments: Iterable[str]) -> None:
+    """Nobody else can have these rows: they are locked, or were written by this transaction."""
+    session.info.setdefault(_LOCKED, set()).update(experiments)
+
+
+def no_more_rows(session: Session) -> None:
+    """A number was taken."""
+    session.info[_NUMBERED] = True
+
+
+def lock_artifact(session: Session, *conditions: ColumnElement[bool]) -> Artifact | None:
     """The row as it is now, locked until the commit."""
-    return session.scalars(locking(select(table).where(*conditions))).first()
+    return session.scalars(_locking(select(Artifact).where(*conditions), skip=False)).first()
 
 
-def locking(query: Select[Table]) -> Select[Table]:
-    """The rows as they are now, locked until the commit; rows of other tables that only name one of them may come."""
-    return query.with_for_update(key_share=True).execution_options(populate_existing=True)
+def _locking(query: Select[Table], skip: bool) -> Select[Table]:
+    return query.with_for_update(key_share=True, skip_locked=skip).execution_options(populate_existing=True)
 
 
 def renew(

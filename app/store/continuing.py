@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, insert, literal, select, update
+from sqlalchemy import ColumnElement, exists, insert, literal, select
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col
 
-from app.store import experiments, sequence
+from app.store import changes, experiments, lifecycle
+from app.store.claims import Claim, lock
 from app.store.clock import read_clock
-from app.store.experiments import Claim, NotNow
 from app.store.numbers import finite
 from app.store.rounds import add_up
-from app.store.states import State
+from app.store.states import NotNow, State
 from app.store.tables import Experiment, Round
 from engine.records import RoundRecord
 
@@ -74,7 +74,7 @@ def take_over(
 
     None: there is no such source. NotFinished: it may still change.
     """
-    old = experiments.locked(session, source)  # two equal wishes come one after the other
+    old = lifecycle.locked(session, source)  # two equal wishes come one after the other
     if old is None:
         return None
     if old.state is not State.FINISHED:
@@ -88,7 +88,7 @@ def take_over(
         moment = read_clock(session)
         entry |= {"state": State.FINISHED, "started_at": moment, "finished_at": moment}
     [key] = experiments.write_rows(session, [entry])
-    new = experiments.get_one(session, key)
+    [new] = lock(session, experiments.visible().where(col(Experiment.id) == key))
     for values in _figures(session, old.id, inheritance.unchanged):
         add_up(new, values)
     _copy(session, old.id, new.id, inheritance.unchanged)
@@ -96,13 +96,7 @@ def take_over(
         values = finite(inheritance.last.model_dump())
         add_up(new, values)
         session.add(Round(experiment=new.id, fence=0, stored_at=read_clock(session), seq=values["round"], **values))
-    session.flush()
-    # each round gets a number of its own, and then the experiment: who listens gets them in this order
-    first = sequence.take(session, inheritance.rounds + 1)
-    numbered = update(Round).where(col(Round.experiment) == new.id).values(seq=first + col(Round.round))
-    session.execute(numbered.execution_options(synchronize_session=False))
-    new.place = new.seq = new.state_seq = first + inheritance.rounds
-    session.flush()
+    changes.number_taken_over(session, new, inheritance.rounds)
     return new, True
 
 
@@ -130,11 +124,11 @@ def source_of(session: Session, claim: Claim) -> Source | None:
 
 def adopt(session: Session, claim: Claim, checkpoint: tuple[str, str]) -> bool:
     """The source's checkpoint was copied: from now on the experiment has its own. False: the claim is lost."""
-    row = experiments.held(session, claim)
+    row = lifecycle.held(session, claim)
     if row is None:
         return False
     row.checkpoint, row.checkpoint_sha256 = checkpoint
-    experiments.touch(session, row)
+    changes.touch(session, row)
     return True
 
 

@@ -5,20 +5,20 @@ from typing import Any
 
 from sqlmodel import Session
 
-from app.store import experiments
-from app.store.tables import Experiment
+from app.store import changes, lifecycle
+from app.store.claims import Locked
 
 FIELDS = ("name", "tags", "notes")
 
 
-def relabel(session: Session, experiment: str, labels: Mapping[str, Any]) -> Experiment | None:
+def relabel(session: Session, experiment: str, labels: Mapping[str, Any]) -> Locked | None:
     """Write the labels given, in the row and in its spec alike; None: there is no such experiment."""
-    row = experiments.locked(session, experiment)
+    row = lifecycle.locked(session, experiment)
     if row is None:
         return None
     given = {name: labels[name] for name in FIELDS if name in labels}
     for name, value in given.items():
         setattr(row, name, value)
     row.spec = {**row.spec, **given}
-    experiments.touch(session, row)
+    changes.touch(session, row)
     return row

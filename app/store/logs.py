@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from sqlalchemy import delete, func, select
 from sqlmodel import Session, col
 
-from app.store import experiments
-from app.store.experiments import Claim
+from app.store import lifecycle
+from app.store.claims import Claim
 from app.store.tables import LogLine
 
 KEEP_LINES = 500
@@ -25,7 +25,7 @@ class Line:
 
 def append(session: Session, claim: Claim, lines: Sequence[Line]) -> bool:
     """Keep the lines, and of all only the newest; False: another worker has claimed the experiment since."""
-    row = experiments.locked_with_deleted(session, claim.experiment)
+    row = lifecycle.locked_with_deleted(session, claim.experiment)
     if row is None or row.fence != claim.fence:
         return False
     query = select(func.max(col(LogLine.number))).where(col(LogLine.experiment) == claim.experiment)

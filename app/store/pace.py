@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, true
 from sqlmodel import Session, col
 
 from app.store import experiments
+from app.store.ids import in_chunks
 from app.store.sound import is_sound, sound_spec
 from app.store.states import State
 from app.store.tables import Experiment, Round
@@ -20,7 +21,6 @@ NEWEST_ALIKE = 2000
 """And so many of the methods and data sets that are asked about."""
 LATEST = 15
 """Of each group only so many of the newest count: the machine may have changed."""
-CHUNK = 500
 OWN_ROUNDS = 3
 """After so many rounds an experiment's own pace counts; its first rounds still warm up."""
 
@@ -222,8 +222,8 @@ def read(session: Session, kinds: Iterable[tuple[str, str]] = (), rows: Sequence
         datasets = col(Experiment.dataset).in_({dataset for _, dataset in kinds})
         found |= _measured(session, methods & datasets, NEWEST_ALIKE)
     begun = [row.id for row in rows if row.next_round > OWN_ROUNDS and row.id not in found]
-    for start in range(0, len(begun), CHUNK):
-        found |= _measured(session, col(Experiment.id).in_(begun[start : start + CHUNK]), CHUNK)
+    for chunk in in_chunks(begun):
+        found |= _measured(session, col(Experiment.id).in_(chunk), len(chunk))
     return Pace(found[key] for key in sorted(found, reverse=True))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import and_, func, or_, select
 from sqlmodel import Session, col
 
-from app.store import experiments, sequence
+from app.store import changes, experiments, lifecycle
+from app.store.claims import Claim, Locked
 from app.store.clock import read_clock
-from app.store.experiments import Claim
 from app.store.numbers import finite
 from app.store.sound import length_of
 from app.store.states import State
@@ -52,7 +52,7 @@ def commit_round(
     A round that is stored already is compared instead: rows are never overwritten. `checkpoint` is the manifest and
     checksum of what was written to disk right after this round.
     """
-    row = experiments.held(session, claim)
+    row = lifecycle.held(session, claim)
     if row is None:
         return Verdict.LOST
     if record.round > row.next_round:
@@ -64,22 +64,19 @@ def commit_round(
         return _compare(session, row, record)
     values = finite(record.model_dump())
     add_up(row, values)
-    session.flush()
-    row.seq = sequence.take(session)
-    session.add(
-        Round(experiment=row.id, fence=claim.fence, stored_at=read_clock(session), seq=row.seq, **values),
-    )
+    number = changes.number_round(session, row)
+    session.add(Round(experiment=row.id, fence=claim.fence, stored_at=read_clock(session), seq=number, **values))
     session.flush()
     if row.cancel:
-        experiments.finish_locked(session, row, State.CANCELLED)
+        lifecycle.finish(session, row, State.CANCELLED)
         return Verdict.CANCELLED
     if record.round == row.rounds:
         # a second number, so that a reader who saw only the round still gets the end
-        experiments.finish_locked(session, row, State.FINISHED)
+        lifecycle.finish(session, row, State.FINISHED)
         return Verdict.FINISHED
     row.stopped_by = reason_to_stop(session, row, record.round, values["accuracy"])
     if row.stopped_by is not None:
-        experiments.finish_locked(session, row, State.FINISHED)
+        lifecycle.finish(session, row, State.FINISHED)
         return Verdict.FINISHED
     return Verdict.STORED
 
@@ -102,7 +99,7 @@ def add_up(row: Experiment, values: Mapping[str, Any]) -> None:
         setattr(row, name, value)
 
 
-def _compare(session: Session, row: Experiment, record: RoundRecord) -> Verdict:
+def _compare(session: Session, row: Locked, record: RoundRecord) -> Verdict:
     stored = session.get(Round, (row.id, record.round))
     assert stored is not None, "every round below next_round is stored"
     old = {key: value for key, value in round_view(stored).items() if key not in TIMES}
@@ -111,20 +108,20 @@ def _compare(session: Session, row: Experiment, record: RoundRecord) -> Verdict:
     new = finite(record.without_times())
     different = sorted(key for key in old if _text(old[key]) != _text(new.get(key)))
     if row.cancel:
-        experiments.finish_locked(session, row, State.CANCELLED)
+        lifecycle.finish(session, row, State.CANCELLED)
         return Verdict.CANCELLED
     if not different:
         return Verdict.REPEATED
     if row.mixed_environment or _bits_may_differ(row.environment):
         if row.bit_identical:
             row.bit_identical = False
-            experiments.touch(session, row)
+            changes.touch(session, row)
         return Verdict.REPEATED
     reason = (
         f"round {record.round} was computed again in the same environment and came out different "
         f"({', '.join(different)}); the stored rounds were kept; please report this as a bug"
     )
-    experiments.finish_locked(session, row, State.FAILED, reason)
+    lifecycle.finish(session, row, State.FAILED, reason)
     return Verdict.DIFFERENT
 
 

@@ -37,3 +37,21 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.DIVERGED: frozenset(),
     State.NOT_APPLICABLE: frozenset(),
 }
+
+
+class NotNow(Exception):
+    """The experiment's state does not allow what was asked."""
+
+    field = "state"
+    """What of the experiment stands in the way."""
+
+    def __init__(self, message: str, state: State) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class AlreadyFinished(NotNow):
+    """The experiment has ended, or is about to; nothing can be changed any more."""
+
+    def __init__(self, experiment: str, state: State, what: str = "cancelled") -> None:
+        super().__init__(f"experiment {experiment} is already {state.value}, so it cannot be {what}", state)

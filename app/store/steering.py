@@ -5,10 +5,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, delete, not_
 from sqlmodel import Session, col
 
-from app.store import continuing, experiments
+from app.store import changes, claims, continuing, experiments, lifecycle
+from app.store.claims import Locked
 from app.store.clock import now, read_clock
-from app.store.experiments import ASKED, AlreadyFinished, NotNow
-from app.store.states import State
+from app.store.lifecycle import ASKED
+from app.store.states import AlreadyFinished, NotNow, State
 from app.store.tables import Artifact, Experiment, IdempotencyKey, LogLine, Round
 
 RETRIED = (State.FAILED, State.CANCELLED, State.DIVERGED)
@@ -16,14 +17,14 @@ KEEP_DELETED_SECONDS = 86_400.0
 """So long a deleted experiment can be had back."""
 
 
-def _living(session: Session, experiment: str, what: str) -> Experiment | None:
-    row = experiments.locked(session, experiment)
+def _living(session: Session, experiment: str, what: str) -> Locked | None:
+    row = lifecycle.locked(session, experiment)
     if row is not None and (row.state.is_finished() or row.state is State.CANCELLING):
         raise AlreadyFinished(experiment, row.state, what)
     return row
 
 
-def pause(session: Session, experiment: str, reason: str = ASKED) -> Experiment | None:
+def pause(session: Session, experiment: str, reason: str = ASKED) -> Locked | None:
     """Queued: paused at once. Running: its worker is asked to give it back after the present round."""
     row = _living(session, experiment, "paused")
     if row is None:
@@ -32,52 +33,50 @@ def pause(session: Session, experiment: str, reason: str = ASKED) -> Experiment 
     if row.state is State.RUNNING:
         row.pause = True
     elif row.state is State.QUEUED:
-        experiments.move(row, State.PAUSED)
-    experiments.touch(session, row)
+        lifecycle.move(row, State.PAUSED)
+    changes.touch(session, row)
     return row
 
 
-def resume(session: Session, experiment: str) -> Experiment | None:
+def resume(session: Session, experiment: str) -> Locked | None:
     """Back to the queue; one that is about to be paused just goes on."""
     row = _living(session, experiment, "resumed")
     if row is None:
         return None
     if row.state is State.PAUSED:
-        experiments.move(row, State.QUEUED)
+        lifecycle.move(row, State.QUEUED)
     row.pause, row.hold = False, None
-    experiments.touch(session, row)
+    changes.touch(session, row)
     return row
 
 
 def resume_held(session: Session, prefix: str) -> list[str]:
     """Back to the queue with all that are paused for a reason that has passed."""
-    query = (
-        experiments.visible()
-        .where(col(Experiment.state) == State.PAUSED, col(Experiment.hold).startswith(prefix, autoescape=True))
-        .with_for_update(skip_locked=True)
+    query = experiments.visible().where(
+        col(Experiment.state) == State.PAUSED, col(Experiment.hold).startswith(prefix, autoescape=True)
     )
-    rows = list(session.scalars(query))
+    rows = claims.lock(session, query, skip=True)
     for row in rows:
-        experiments.move(row, State.QUEUED)
+        lifecycle.move(row, State.QUEUED)
         row.hold = None
-        experiments.touch(session, row)
+        changes.touch(session, row)
     return [row.id for row in rows]
 
 
-def change_plan(session: Session, experiment: str, columns: dict[str, Any]) -> Experiment | None:
+def change_plan(session: Session, experiment: str, columns: dict[str, Any]) -> Locked | None:
     """Other values for columns of app.store.plan.Plan."""
     row = _living(session, experiment, "moved in the queue")
     if row is None:
         return None
     for name, value in columns.items():
         setattr(row, name, value)
-    experiments.touch(session, row)
+    changes.touch(session, row)
     return row
 
 
 def retry(session: Session, experiment: str) -> Experiment | None:
     """A new experiment with the same spec, from the first round; the old one stays as it ended."""
-    row = experiments.locked(session, experiment)
+    row = lifecycle.locked(session, experiment)
     if row is None:
         return None
     if row.state not in RETRIED:
@@ -92,28 +91,28 @@ def retry(session: Session, experiment: str) -> Experiment | None:
     return experiments.submit_again(session, row)
 
 
-def mark_deleted(session: Session, experiment: str) -> Experiment | None:
+def mark_deleted(session: Session, experiment: str) -> Locked | None:
     """Hide an ended experiment; a day later its rounds and files are removed."""
-    row = experiments.locked(session, experiment)
+    row = lifecycle.locked(session, experiment)
     if row is None:
         return None
     if not row.state.is_finished():
         raise NotNow(f"experiment {experiment} is {row.state.value}; cancel it before deleting it", row.state)
     row.deleted_at = read_clock(session)
-    experiments.touch(session, row)
+    changes.touch(session, row)
     return row
 
 
-def undelete(session: Session, experiment: str) -> Experiment | None:
+def undelete(session: Session, experiment: str) -> Locked | None:
     """Show a deleted experiment again; None: there is none, or its files are being removed."""
-    row = experiments.locked_with_deleted(session, experiment)
+    row = lifecycle.locked_with_deleted(session, experiment)
     if row is None:
         return None
     if row.deleted_at is not None:
         if not restorable(session, row):
             return None
         row.deleted_at = None
-        experiments.touch(session, row)
+        changes.touch(session, row)
     return row
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 from sqlmodel import Session, col
 
-from app.store import pace, sequence, sweeps, workers
+from app.store import changes, pace, sweeps, workers
 from app.store.choices import Choices, Spread, choices, spread
 from app.store.sound import sound_spec
 from app.store.states import State
@@ -179,7 +179,7 @@ def _listed(sweep: Sweep, name: str, kind: type) -> list[Any]:
 
 def sweep_view(session: Session, sweep: Sweep, silent_seconds: float) -> SweepView:
     """Everything about a sweep as it stands now; a worker silent for so long does not count."""
-    seq = sequence.current(session)
+    seq = changes.current(session)
     found = sweeps.slots(session, sweep)
     rows = [slot.experiment for slot in found]
     gone = [sweeps.DELETED] * len(sweeps.deleted(session, sweep))

@@ -8,13 +8,13 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
-from app.store import claims, experiments
+from app.store import changes, experiments
+from app.store.claims import Locked, lock
 from app.store.clock import read_clock
-from app.store.experiments import CHUNK, AlreadyFinished
-from app.store.ids import new_id
+from app.store.ids import in_chunks, new_id
 from app.store.plan import Plan
 from app.store.sound import sound_spec
-from app.store.states import State
+from app.store.states import AlreadyFinished, State
 from app.store.tables import Experiment, Sweep
 
 RETRIED = (State.FAILED, State.CANCELLED, State.DIVERGED)
@@ -70,7 +70,7 @@ def reusable(session: Session, fingerprints: Collection[str], plan: Plan) -> dic
     columns, time = plan.columns(), read_clock(session)
     found: dict[str, tuple[int, str, State]] = {}
     wanted = list(fingerprints)
-    for start in range(0, len(wanted), CHUNK):
+    for chunk in in_chunks(wanted):
         query = experiments.visible(
             col(Experiment.fingerprint),
             col(Experiment.id),
@@ -81,7 +81,7 @@ def reusable(session: Session, fingerprints: Collection[str], plan: Plan) -> dic
             col(Experiment.window_from),
             col(Experiment.window_to),
         ).where(
-            col(Experiment.fingerprint).in_(wanted[start : start + CHUNK]),
+            col(Experiment.fingerprint).in_(chunk),
             col(Experiment.state).in_(_PREFERRED),
             col(Experiment.cancel).is_(False),
             col(Experiment.pause).is_(False),
@@ -149,7 +149,7 @@ def submit(
         ],
     )
     _raise_priority(session, [key for key, state in known.values() if not state.is_finished()], plan.priority)
-    experiments.number_rows(session, made)
+    changes.number_new(session, made)
     return sweep
 
 
@@ -158,15 +158,15 @@ def _raise_priority(session: Session, ids: Sequence[str], priority: int) -> None
     rows = [row for row in _locked(session, ids) if row.priority < priority and not row.state.is_finished()]
     for row in rows:
         row.priority = priority
-        experiments.touch(session, row)
+        changes.touch(session, row)
 
 
-def _locked(session: Session, ids: Iterable[str]) -> list[Experiment]:
+def _locked(session: Session, ids: Iterable[str]) -> list[Locked]:
     """The rows as they are now, locked until the commit; by id, so that two cannot wait for each other."""
-    ordered, found = sorted(ids), list[Experiment]()
-    for start in range(0, len(ordered), CHUNK):
-        query = experiments.visible().where(col(Experiment.id).in_(ordered[start : start + CHUNK]))
-        found += session.scalars(claims.locking(query.order_by(col(Experiment.id))))
+    ordered, found = sorted(ids), list[Locked]()
+    for chunk in in_chunks(ordered):
+        query = experiments.visible().where(col(Experiment.id).in_(chunk))
+        found += lock(session, query.order_by(col(Experiment.id)))
     return found
 
 
@@ -234,9 +234,8 @@ def deleted(session: Session, sweep: Sweep) -> dict[tuple[int, int], str]:
 
 
 def _rows(session: Session, ids: Sequence[str]) -> Iterable[Experiment]:
-    for start in range(0, len(ids), CHUNK):
-        query = experiments.visible().where(col(Experiment.id).in_(ids[start : start + CHUNK]))
-        yield from session.scalars(query)
+    for chunk in in_chunks(ids):
+        yield from session.scalars(experiments.visible().where(col(Experiment.id).in_(chunk)))
 
 
 def _text(cell: Mapping[str, Any]) -> str:
@@ -261,8 +260,7 @@ def standings(session: Session, sweeps: Sequence[Sweep]) -> dict[str, list[Stand
         repeated[key].add(retry_of)
     wanted = list({entry["experiment"] for sweep in sweeps for entry in _reused(sweep)})
     others: dict[str, Standing] = {}
-    for start in range(0, len(wanted), CHUNK):
-        chunk = wanted[start : start + CHUNK]
+    for chunk in in_chunks(wanted):
         found = session.execute(experiments.visible(*chosen).where(col(Experiment.id).in_(chunk)))
         others.update({row[0]: (row[0], row[1], row[2], row[3]) for row in found})
     answer = {}

@@ -8,7 +8,7 @@ import pytest
 
 from app.backup import BackupRefused, back_up
 from app.config import Settings
-from app.store import experiments, rounds
+from app.store import orphans, rounds
 from app.store.database import Database
 from app.store.states import State
 from engine.records import RoundRecord
@@ -45,7 +45,7 @@ def test_a_copy_made_while_an_experiment_runs_goes_on_elsewhere_with_the_same_bi
         assert (row.state, row.next_round > 10) == (State.RUNNING, True)
         kept = stored(restored, key)
         with restored.write() as session:
-            experiments.expire_leases(session, "here")
+            orphans.expire_leases(session, "here")
         assert run_next(there, "there") == key
         finished = look(restored, key)
         assert (finished.state, finished.bit_identical) == (State.FINISHED, True)

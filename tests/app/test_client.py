@@ -14,7 +14,7 @@ import pytest
 from app import client as client_module
 from app.client import ApiError, FedArena, Unreachable
 from app.config import Settings
-from app.store import experiments
+from app.store import lifecycle
 from app.store.database import Database
 from tests.app.store.test_sweeps import make, run_all
 from tests.services import claim, serving, submit
@@ -118,7 +118,7 @@ def test_a_restart_of_the_server_does_not_end_the_watch_of_an_experiment(
         held = claim(sqlite_database)
         assert held is not None
         with sqlite_database.write() as session:
-            experiments.fail(session, held, "the disk burned")
+            lifecycle.fail(session, held, "the disk burned")
         with serving(settings, port=urlsplit(address).port or 0):
             assert waited.result().data["state"] == "failed"
         arena.close()

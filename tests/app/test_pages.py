@@ -20,7 +20,7 @@ from app.pages.assets import STATIC
 from app.pages.machine import shown_settings
 from app.pages.rendering import TEMPLATES
 from app.pages.routes import MOST_COMPARED
-from app.store import experiments, rounds, workers
+from app.store import experiments, lifecycle, queue, rounds, workers
 from app.studies import costs
 from engine.records import RoundRecord
 from engine.spec.experiment import ExperimentSpec
@@ -63,7 +63,7 @@ def store_round(app: FastAPI, accuracy: float) -> None:
         round=0, accuracy=accuracy, loss=None, cohort=[0], client_accuracy={"0": accuracy}, **counts, **times
     )
     with app.state.database.write() as session:
-        claim = experiments.claim(session, "worker", 60)
+        claim = queue.claim(session, "worker", 60)
         assert claim is not None
         rounds.commit_round(session, claim, record, 60)
 
@@ -92,8 +92,8 @@ def test_the_overview_knows_what_runs_waits_and_who_works(app: FastAPI, client: 
 def test_a_failure_comes_first_with_its_reason(app: FastAPI, client: TestClient) -> None:
     store(app)
     with app.state.database.write() as session:
-        claim = experiments.claim(session, "worker", 60)
-        experiments.fail(session, claim, "out of luck", "a long traceback")
+        claim = queue.claim(session, "worker", 60)
+        lifecycle.fail(session, claim, "out of luck", "a long traceback")
     data = client.get("/overview.json").json()
     assert [item["error"]["reason"] for item in data["failed"]] == ["out of luck"]
     assert data["failed_today"] == 1

@@ -14,8 +14,9 @@ from app.events import Events
 from app.queue import Queue, make_celery
 from app.reconciler import SPARE_HINTS, Reconciler
 from app.rehearsals import Rehearsals
-from app.store import experiments, workers
+from app.store import lifecycle, workers
 from app.store.database import Database
+from app.store.queue import MAX_DEATHS
 from app.store.states import State
 from tests.services import ROOT, claim, state, submit, wait_until
 from workers.embedded import Broker
@@ -170,9 +171,9 @@ def test_the_reconciler_ends_what_dead_workers_left(
     cancelled = submit(sqlite_database)
     claim(sqlite_database, lease_seconds=-1)
     with sqlite_database.write() as session:
-        experiments.cancel(session, cancelled)
+        lifecycle.cancel(session, cancelled)
     hopeless = submit(sqlite_database)
-    for _ in range(experiments.MAX_DEATHS):
+    for _ in range(MAX_DEATHS):
         claim(sqlite_database, lease_seconds=-1)
     Reconciler(settings, sqlite_database, queue).tick()
     assert state(sqlite_database, cancelled) is State.CANCELLED

@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.store import experiments, rounds
+from app.store import experiments, lifecycle, queue, rounds
+from app.store.claims import Claim
 from app.store.database import Database
-from app.store.experiments import Claim
 from app.store.plan import Plan
 from app.store.tables import Round
 from engine.records import RoundRecord, headline
@@ -108,12 +108,12 @@ def put(
         row = experiments.submit(session, plain, spec.fingerprint(), Plan())
         row.priority = FIRST_IN_LINE
         session.flush()
-        claim = experiments.claim(session, "filler", LEASE_SECONDS)
+        claim = queue.claim(session, "filler", LEASE_SECONDS)
         assert claim is not None
         assert claim.experiment == row.id
         row.priority = 100
-        experiments.begin(session, claim, fingerprint or told.hexdigest(), {"machine": "none"}, majority_share)
-        row = experiments.held(session, claim) or row
+        lifecycle.begin(session, claim, fingerprint or told.hexdigest(), {"machine": "none"}, majority_share)
+        row = lifecycle.held(session, claim) or row
         # the past in one go: a page does not see how it came, and thousands of rounds are quick
         session.add_all(
             Round(experiment=row.id, fence=claim.fence, stored_at=0.0, seq=row.seq, **record.model_dump())

@@ -14,9 +14,9 @@ import pytest
 
 from app.config import Settings
 from app.pages import routes
-from app.store import experiments, rounds, steering
+from app.store import lifecycle, rounds, steering
+from app.store.claims import Claim
 from app.store.database import Database
-from app.store.experiments import Claim
 from app.tex import LETTERS, tex
 from engine.records import RoundRecord, cost_to_target
 from engine.spec.experiment import ExperimentSpec
@@ -629,9 +629,9 @@ def test_a_run_that_ended_early_is_no_equal_budget(filled: Filled, open_page: Op
     page = open_page(filled.address("fedavg") + f",{short}")
     assert page.locator("#unfair").is_hidden()
     with filled.store.write() as session:
-        row = experiments.cancel(session, short)
+        row = lifecycle.cancel(session, short)
         assert row is not None
-        assert experiments.obey_cancel(session, Claim(short, row.fence, "filler", row.spec, row.next_round))
+        assert lifecycle.obey_cancel(session, Claim(short, row.fence, "filler", row.spec, row.next_round))
     page.wait_for_selector("#unfair")
     assert "CompFL ended after 10 of 40 rounds: cancelled" in page.inner_text("#unfair")
     page.goto(f"/compare?ids={short}")

@@ -9,7 +9,7 @@ import pytest
 from app import events as events_module
 from app.config import Settings
 from app.pages import routes
-from app.store import experiments, logs, rounds, sequence, steering, workers
+from app.store import changes, lifecycle, logs, rounds, steering, workers
 from app.store.database import Database
 from app.store.overview import QUEUE_SHOWN
 from app.store.plan import Plan, StopRule, Window
@@ -50,7 +50,7 @@ class Night:
         self.finished = self.put("a finished one", 3, upto=3, tags=["night"])
         self.failed = self.put("a failed one", 9, upto=1)
         with store.write() as session:
-            experiments.fail(session, self.claim, "the well ran dry", "Traceback: nothing")
+            lifecycle.fail(session, self.claim, "the well ran dry", "Traceback: nothing")
         self.running = self.put("a running one", 9, upto=2)
         self.queued = [submit(store, name=f"waiting {n}", algorithm={"name": "standalone"}) for n in (1, 2)]
         with store.write() as session:
@@ -207,7 +207,7 @@ def test_a_page_about_an_old_experiment_knows_how_far_the_others_are(
     page = open_page(f"/experiments/{night.finished}")
     night.product.client.patch(f"/api/experiments/{night.failed}", json={"notes": "seen"}).raise_for_status()
     with night.store.read() as session:
-        reached = sequence.current(session)
+        reached = changes.current(session)
     eventually(lambda: page.evaluate(LIVE % "live.last") == reached, "the number of the newest change")
 
 
@@ -378,7 +378,7 @@ def test_a_deletion_can_be_undone_wherever_it_was_made(night: Night, open_page: 
     keys = [submit(night.store, name=f"to be deleted {n}", algorithm={"name": "standalone"}) for n in range(3)]
     with night.store.write() as session:
         for key in keys:
-            experiments.cancel(session, key)
+            lifecycle.cancel(session, key)
     page = open_page(f"/experiments/{keys[0]}", ignore=("409",))
     page.get_by_role("button", name="Delete", exact=True).click()
     page.wait_for_url("**/experiments")

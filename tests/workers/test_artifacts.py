@@ -9,7 +9,7 @@ import pytest
 
 from app.config import Settings
 from app.storage import Storage
-from app.store import artifacts, experiments
+from app.store import artifacts, experiments, lifecycle
 from app.store.artifacts import ArtifactState
 from app.store.database import Database
 from app.store.states import State
@@ -155,7 +155,7 @@ def test_nothing_is_made_of_an_experiment_that_did_not_finish(quick: Settings, s
     assert held is not None
     with sqlite_database.write() as session:
         order_artifacts(session, held)
-        experiments.diverge(session, held, "too fast")
+        lifecycle.diverge(session, held, "too fast")
     assert list(rows(sqlite_database, key)) == ["pictures"]
     assert make_wanted(quick, sqlite_database, "worker-1") == 0
 

@@ -21,7 +21,7 @@ from app.client import FedArena
 from app.config import Settings
 from app.queue import Queue
 from app.reconciler import Reconciler
-from app.store import artifacts, experiments, logs, steering, workers
+from app.store import artifacts, experiments, lifecycle, logs, steering, workers
 from app.store.artifacts import ArtifactState
 from app.store.database import Database, sqlite_module
 from app.store.migrate import migrate
@@ -386,7 +386,7 @@ def test_the_files_of_removed_and_unknown_experiments_are_swept(settings: Settin
     for path in (remnant, unknown / "file", unknown):
         os.utime(path, (1, 1))
     with sqlite_database.write() as session:
-        experiments.cancel(session, gone)
+        lifecycle.cancel(session, gone)
         row = steering.mark_deleted(session, gone)
         assert row is not None
         row.deleted_at = 1.0
@@ -425,7 +425,7 @@ def test_trained_networks_go_with_the_last_experiment_that_names_them(
 
     def left_after_removing(key: str) -> set[str]:
         with sqlite_database.write() as session:
-            experiments.cancel(session, key)
+            lifecycle.cancel(session, key)
             row = steering.mark_deleted(session, key)
             assert row is not None
             row.deleted_at = 1.0

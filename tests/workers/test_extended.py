@@ -12,7 +12,7 @@ from sqlmodel import col
 from app.config import Settings
 from app.queue import Queue
 from app.reconciler import Reconciler
-from app.store import continuing, experiments, rounds, steering
+from app.store import continuing, experiments, orphans, rounds, steering
 from app.store.database import Database
 from app.store.plan import Plan, StopRule
 from app.store.states import State
@@ -184,7 +184,7 @@ def test_a_worker_that_dies_between_the_copy_and_the_row_costs_nothing(
     assert left
     assert look(sqlite_database, key).checkpoint is None
     with sqlite_database.write() as session:
-        experiments.expire_leases(session, "second")
+        orphans.expire_leases(session, "second")
     computed = rounds_computed(monkeypatch)
     assert run_next(quick, "third") == key
     assert computed == list(range(SHORT + 1, LONG + 1))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.config import Settings
-from app.store import experiments
+from app.store import orphans
 from app.store.database import Database
 from app.store.migrate import migrate
 from app.store.states import State
@@ -48,7 +48,7 @@ def test_killed_at_any_point_of_a_round_the_experiment_goes_on_with_the_same_bit
         assert first.exitcode == -signal.SIGKILL
         assert look(sqlite_database, key).state is State.RUNNING
         with sqlite_database.write() as session:
-            experiments.expire_leases(session, "first")
+            orphans.expire_leases(session, "first")
         second = failpoints.start(failpoints.run, settings, "second")
         second.join()
         assert second.exitcode == 0

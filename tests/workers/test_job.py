@@ -18,7 +18,7 @@ from app.config import Settings
 from app.disk import BALLAST_BYTES, Ballast, shortage
 from app.queue import Queue
 from app.reconciler import Reconciler
-from app.store import experiments, logs, rounds, steering
+from app.store import experiments, lifecycle, logs, orphans, queue, rounds, steering
 from app.store.database import Database
 from app.store.plan import Plan, StopRule, Window
 from app.store.states import State
@@ -120,7 +120,7 @@ def test_a_cancel_is_obeyed_within_a_round(quick: Settings, sqlite_database: Dat
     wait_until(lambda: look(sqlite_database, key).next_round == 1, what="the opening")
     time.sleep(1)  # into the training
     with sqlite_database.write() as session:
-        experiments.cancel(session, key)
+        lifecycle.cancel(session, key)
     thread.join(timeout=30)
     row = look(sqlite_database, key)
     assert (row.state, row.next_round, thread.is_alive()) == (State.CANCELLED, 1, False)
@@ -141,8 +141,8 @@ def test_a_job_whose_claim_was_taken_stops_and_writes_nothing_more(
 ) -> None:
     key, thread, _ = running
     with sqlite_database.write() as session:  # one transaction: the owner would renew its lease in between
-        experiments.expire_leases(session, "worker-1")
-        successor = experiments.claim(session, "worker-2", 60)
+        orphans.expire_leases(session, "worker-1")
+        successor = queue.claim(session, "worker-2", 60)
     assert successor is not None
     number = look(sqlite_database, key).next_round
     thread.join(timeout=30)
@@ -155,7 +155,7 @@ def test_an_error_of_the_heartbeat_does_not_end_it(
     running: tuple[str, threading.Thread, Settings], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     _, thread, quick = running
-    renewed, renew = [0], experiments.renew
+    renewed, renew = [0], lifecycle.renew
 
     def fails_twice(*arguments: Any) -> Any:
         renewed[0] += 1
@@ -163,7 +163,7 @@ def test_an_error_of_the_heartbeat_does_not_end_it(
             raise error
         return renew(*arguments)
 
-    monkeypatch.setattr(experiments, "renew", fails_twice)
+    monkeypatch.setattr(lifecycle, "renew", fails_twice)
     wait_until(lambda: renewed[0] > 3, what="a lease that is kept again")
     assert thread.is_alive()
     Drain(quick, "worker-1").ask()
@@ -175,8 +175,8 @@ def test_a_job_that_cannot_keep_its_lease_gives_the_experiment_back_before_anoth
     def fails(*_: Any) -> Any:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(experiments, "renew", fails)
-    monkeypatch.setattr(experiments, "standing", fails)
+    monkeypatch.setattr(lifecycle, "renew", fails)
+    monkeypatch.setattr(lifecycle, "standing", fails)
     key = submit(sqlite_database, **LONG)
     assert run_next(quick.model_copy(update={"lease_seconds": 2.0}), "worker-1") == key
     row = look(sqlite_database, key)
@@ -190,7 +190,7 @@ def test_a_continued_experiment_equals_an_undisturbed_one(quick: Settings, sqlit
     assert held is not None
     run = Run(ExperimentSpec.parse(held.spec))
     with sqlite_database.write() as session:
-        experiments.begin(session, held, run.partition_fingerprint, run.environment)
+        lifecycle.begin(session, held, run.partition_fingerprint, run.environment)
     for record, _ in zip(run.rounds(), range(3), strict=False):
         with sqlite_database.write() as session:
             rounds.commit_round(session, held, record, -1)
@@ -418,9 +418,9 @@ def test_a_full_disk_pauses_the_experiment_and_keeps_its_last_good_round(
     assert (row.state, row.next_round, row.owner) == (State.PAUSED, 4, None)
     assert (row.hold or "").startswith("disk full: [Errno 28] No space left on device")
     assert not Ballast(settings).path.exists(), "it made room for the last words"
-    queue = Queue(settings)
-    Reconciler(settings, sqlite_database, queue).tick()
-    queue.close()
+    hints = Queue(settings)
+    Reconciler(settings, sqlite_database, hints).tick()
+    hints.close()
     assert state(sqlite_database, key) is State.QUEUED, "resumed by itself, there is room"
     assert Ballast(settings).path.stat().st_size == BALLAST_BYTES
     run_next(settings, "worker-2")

@@ -12,7 +12,7 @@ import pytest
 
 from app.config import Settings
 from app.store import database as database_module
-from app.store import experiments, steering
+from app.store import lifecycle, orphans, queue, steering
 from app.store.database import Database
 from app.store.states import State
 from tests.services import ROOT, claim, environment, http, look, serving, spec_with, state, submit, wait_until
@@ -86,7 +86,7 @@ def test_a_process_frozen_with_the_write_lock_is_killed_and_writers_go_on(
         dog.stop()
         dog.settle(sqlite_database)
     with sqlite_database.read() as session:
-        assert experiments.due(session) >= 2, "what it held can be taken at once, long before its lease ends"
+        assert queue.due(session) >= 2, "what it held can be taken at once, long before its lease ends"
 
 
 def test_a_child_that_beats_is_left_alone(quick: Settings, home: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_cancel_that_is_not_obeyed_is_enforced_first_kindly_then_not(
 
     def cancelled_before(seconds: float) -> None:
         with sqlite_database.write() as session:
-            row = experiments.locked(session, key)
+            row = lifecycle.locked(session, key)
             assert row is not None
             assert row.cancel_at is not None
             row.cancel_at -= seconds
@@ -148,7 +148,7 @@ def test_a_cancel_that_is_not_obeyed_is_enforced_first_kindly_then_not(
     with child(quick, key, held.fence, "deaf") as process:
         dog = Watchdog(quick, "w")
         with sqlite_database.write() as session:
-            experiments.cancel(session, key)
+            lifecycle.cancel(session, key)
         dog.settle(sqlite_database)
         cancelled_before(watchdog.TERMINATE_SECONDS)
         dog.settle(sqlite_database)
@@ -160,7 +160,7 @@ def test_a_cancel_that_is_not_obeyed_is_enforced_first_kindly_then_not(
         dog.look()
         dog.settle(sqlite_database)
     with sqlite_database.write() as session:
-        assert experiments.expire_cancelling(session, 180) == [key]
+        assert orphans.expire_cancelling(session, 180) == [key]
     assert state(sqlite_database, key) is State.CANCELLED
 
 
@@ -170,8 +170,8 @@ def test_a_claim_taken_by_somebody_else_is_not_enforced_here(quick: Settings, sq
     assert claim(sqlite_database, "w") is not None
     with child(quick, key, 1, "quiet") as process:
         with sqlite_database.write() as session:
-            experiments.cancel(session, key)
-            row = experiments.locked(session, key)
+            lifecycle.cancel(session, key)
+            row = lifecycle.locked(session, key)
             assert row is not None
             assert row.cancel_at is not None
             row.cancel_at -= 1000
@@ -253,8 +253,8 @@ def test_paused_by_hand_stays_paused_while_a_dead_child_is_buried(quick: Setting
     assert held is not None
     with sqlite_database.write() as session:
         steering.pause(session, key)
-        assert experiments.give_up(session, key, held.fence)
-        assert experiments.settle_orphans(session) == [key]
+        assert orphans.give_up(session, key, held.fence)
+        assert orphans.settle(session) == [key]
     assert look(sqlite_database, key).state is State.PAUSED
 
 

@@ -14,9 +14,9 @@ from app import events as events_module
 from app.client import FedArena, LiveEvent, _parse
 from app.config import Settings
 from app.events import Event, Events
-from app.store import rounds, sequence
+from app.store import changes, rounds
+from app.store.claims import Claim
 from app.store.database import Database
-from app.store.experiments import Claim
 from tests.services import claim, record, serving, submit, wait_until
 
 
@@ -39,7 +39,7 @@ def write(store: Database, held: Claim, *numbers: int) -> None:
 
 def position(store: Database) -> int:
     with store.read() as session:
-        return sequence.current(session)
+        return changes.current(session)
 
 
 @contextmanager

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import Engine, event
 
 from app.store import database as database_module
-from app.store import experiments, rounds
+from app.store import experiments, queue, rounds
+from app.store.claims import Claim
 from app.store.database import Database
-from app.store.experiments import Claim
 from app.store.states import State
 from app.store.table_files import csv_lines
 from engine.spec.experiment import ExperimentSpec
@@ -47,7 +47,7 @@ def with_rounds(client: httpx.Client, store: Database, *accuracies: float | None
         assert row is not None
         row.priority = 1
     with store.write() as session:
-        held = experiments.claim(session, "worker-1", 60)
+        held = queue.claim(session, "worker-1", 60)
     assert isinstance(held, Claim)
     assert held.experiment == key
     for number, accuracy in enumerate(accuracies):

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.store import experiments, logs, workers
+from app.store import logs, queue, workers
 from app.store.database import Database
 from app.store.logs import Line
 from tests.services import spec_with
@@ -109,7 +109,7 @@ def test_what_does_not_exist_cannot_be_steered(client: httpx.Client, action: str
 def test_the_log_is_read_on_from_a_number(client: httpx.Client, store: Database) -> None:
     key = submitted(client, priority=100)["id"]
     with store.write() as session:
-        held = experiments.claim(session, "worker-1", 60)
+        held = queue.claim(session, "worker-1", 60)
         assert held is not None
         assert held.experiment == key
         logs.append(session, held, [Line(0.0, "INFO", "one"), Line(1.5, "WARNING", "two")])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlmodel import Session
 
-from app.store import artifacts, experiments, labels, steering
+from app.store import artifacts, labels, lifecycle, steering
 from app.store.artifacts import MAX_ATTEMPTS, ArtifactState, StoredFile
 from app.store.database import Database
 from app.store.states import State
@@ -28,9 +28,9 @@ def finished(database: Database) -> str:
     held = claim_experiment(database)
     assert held is not None
     with database.write() as session:
-        row = experiments.held(session, held)
+        row = lifecycle.held(session, held)
         assert row is not None
-        experiments.finish_locked(session, row, State.FINISHED)
+        lifecycle.finish(session, row, State.FINISHED)
     return key
 
 
@@ -164,7 +164,7 @@ def test_an_artifact_and_its_experiment_can_change_at_once(
     held = before(postgres, key)
     with ThreadPoolExecutor(1) as pool:
         with postgres.write() as session:
-            assert experiments.locked(session, key) is not None
+            assert lifecycle.locked(session, key) is not None
             asked = meanwhile(pool, postgres, lambda session: step(session, held))
             assert change(session, key) is not None
         asked.result()

@@ -2,7 +2,9 @@
 
 import threading
 
-from app.store import experiments, rounds, sequence
+import pytest
+
+from app.store import changes, lifecycle, rounds
 from app.store.changes import changes_after
 from app.store.database import Database
 from tests.services import claim, look, record, submit
@@ -25,7 +27,7 @@ def test_every_change_takes_the_next_number(database: Database) -> None:
     assert numbers(database) == [(3, "round"), (4, "round"), (5, "state")]
     assert look(database, key).seq == 5
     with database.read() as session:
-        assert sequence.current(session) == 5
+        assert changes.current(session) == 5
 
 
 def test_pages_of_changes_follow_each_other_without_gap_or_repetition(database: Database) -> None:
@@ -61,10 +63,22 @@ def test_a_transaction_that_fails_uses_up_no_number(database: Database) -> None:
     submit(database)
     try:
         with database.write() as session:
-            sequence.take(session)
+            changes.number_new(session, ["01AAAAAAAAAAAAAAAAAAAAAAAA"])
             raise KeyError
     except KeyError:
         assert numbers(database) == [(1, "state")]
+
+
+def test_no_row_is_locked_after_a_number_was_taken(database: Database) -> None:
+    """Its owner may wait for the number: on PostgreSQL the two would wait for each other."""
+    first, other = submit(database), submit(database)
+    with database.write() as session:
+        lifecycle.cancel(session, first)
+        assert lifecycle.locked(session, first) is not None, "its own row it may look at again"
+        with pytest.raises(AssertionError, match=f"{other}.* must be locked before a number is taken"):
+            lifecycle.cancel(session, other)
+    with database.write() as session:
+        assert lifecycle.locked(session, other) is not None, "another transaction is not concerned"
 
 
 def test_a_reader_that_follows_the_numbers_misses_nothing_while_many_write(database: Database) -> None:
@@ -104,5 +118,5 @@ def test_a_reader_that_follows_the_numbers_misses_nothing_while_many_write(datab
 def test_a_cancel_is_seen_as_a_change_of_state(database: Database) -> None:
     key = submit(database)
     with database.write() as session:
-        experiments.cancel(session, key)
+        lifecycle.cancel(session, key)
     assert numbers(database, after=1) == [(2, "state")]

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import update
 from sqlmodel import Session, col
 
-from app.store import continuing, experiments, rounds, steering
+from app.store import continuing, lifecycle, rounds, steering
 from app.store.changes import changes_after
 from app.store.continuing import Inheritance, NotFinished
 from app.store.database import Database
@@ -29,7 +29,7 @@ def put(database: Database, count: int = 3, plan: Plan | None = None) -> str:
     held = claim(database)
     assert held is not None
     with database.write() as session:
-        experiments.begin(session, held, "p" * 64, {"device": "cpu"})
+        lifecycle.begin(session, held, "p" * 64, {"device": "cpu"})
         for number in range(count + 1):
             rounds.commit_round(session, held, record(number, 0.1 * number, loss=None), 60, ("manifest", "f" * 64))
     return key
@@ -95,7 +95,7 @@ def test_the_same_wish_again_gives_what_is_there(database: Database) -> None:
     assert taken(database, source, 5, 4) == (first, False)
     assert taken(database, source, 3, 4)[0].id == source
     with database.write() as session:
-        experiments.cancel(session, first.id)
+        lifecycle.cancel(session, first.id)
     assert taken(database, source, 5, 4)[1], "a cancelled one gives no result"
 
 
@@ -137,8 +137,8 @@ def test_a_deleted_experiment_stays_until_its_heir_needs_its_files_no_more(datab
     assert held is not None
     with database.write() as session:
         if end == "it is cancelled":
-            experiments.cancel(session, row.id)
-            experiments.obey_cancel(session, held)
+            lifecycle.cancel(session, row.id)
+            lifecycle.obey_cancel(session, held)
         else:
             assert continuing.adopt(session, held, ("manifest", "a" * 64))
         assert sorted(steering.removable(session)) == sorted([source, bystander])

@@ -4,11 +4,12 @@ import threading
 
 import pytest
 
-from app.store import experiments, rounds
+from app.store import experiments, lifecycle, orphans, queue, rounds
+from app.store.claims import Claim
 from app.store.database import Database
-from app.store.experiments import MAX_DEATHS, AlreadyFinished, Claim
+from app.store.queue import MAX_DEATHS
 from app.store.rounds import Verdict
-from app.store.states import State
+from app.store.states import AlreadyFinished, State
 from app.store.views import experiment_view
 from tests.services import claim, look, record, state, submit
 
@@ -73,7 +74,7 @@ def test_an_experiment_waits_for_its_time(database: Database) -> None:
         row.start_after = row.created_at + 3600
     assert claim(database) is None
     with database.read() as session:
-        assert experiments.due(session) == 0
+        assert queue.due(session) == 0
 
 
 def test_claims_that_race_never_take_the_same_experiment(database: Database) -> None:
@@ -113,13 +114,13 @@ def test_a_worker_that_lost_its_claim_can_change_nothing(database: Database) -> 
     before = look(database, key).seq
     with database.write() as session:
         assert rounds.commit_round(session, zombie, record(0), 60) is Verdict.LOST
-        assert experiments.renew(session, zombie, 60) is None
-        assert experiments.standing(session, zombie) is None
-        assert not experiments.begin(session, zombie, "p", {"device": "other"})
-        assert not experiments.fail(session, zombie, "no")
-        assert not experiments.diverge(session, zombie, "no")
-        assert not experiments.release(session, zombie)
-        assert not experiments.obey_cancel(session, zombie)
+        assert lifecycle.renew(session, zombie, 60) is None
+        assert lifecycle.standing(session, zombie) is None
+        assert not lifecycle.begin(session, zombie, "p", {"device": "other"})
+        assert not lifecycle.fail(session, zombie, "no")
+        assert not lifecycle.diverge(session, zombie, "no")
+        assert not lifecycle.release(session, zombie)
+        assert not lifecycle.obey_cancel(session, zombie)
     row = look(database, key)
     assert (row.state, row.owner, row.next_round, row.seq) == (State.RUNNING, "owner", 0, before)
 
@@ -129,7 +130,7 @@ def test_renewing_keeps_the_experiment(database: Database) -> None:
     held = claim(database, lease_seconds=-1)
     assert held is not None
     with database.write() as session:
-        assert experiments.renew(session, held, 60) == experiments.Standing(cancel=False)
+        assert lifecycle.renew(session, held, 60) == lifecycle.Standing(cancel=False)
     assert claim(database) is None
     assert state(database, key) is State.RUNNING
 
@@ -139,7 +140,7 @@ def test_releasing_queues_it_again_without_counting_a_death(database: Database) 
     held = claim(database)
     assert held is not None
     with database.write() as session:
-        assert experiments.release(session, held)
+        assert lifecycle.release(session, held)
     row = look(database, key)
     assert (row.state, row.owner, row.lease, row.deaths) == (State.QUEUED, None, None, 0)
     assert claim(database) is not None
@@ -150,7 +151,7 @@ def test_a_failure_keeps_its_reason_and_traceback(database: Database) -> None:
     held = claim(database)
     assert held is not None
     with database.write() as session:
-        experiments.fail(session, held, "ValueError: no", "Traceback …")
+        lifecycle.fail(session, held, "ValueError: no", "Traceback …")
     view = experiment_view(look(database, key))
     assert view.state == "failed"
     assert view.error is not None
@@ -162,7 +163,7 @@ def test_a_failure_keeps_its_reason_and_traceback(database: Database) -> None:
 def test_cancelling_a_queued_experiment_ends_it_at_once(database: Database) -> None:
     key = submit(database)
     with database.write() as session:
-        experiments.cancel(session, key)
+        lifecycle.cancel(session, key)
     assert state(database, key) is State.CANCELLED
     assert claim(database) is None
 
@@ -172,7 +173,7 @@ def test_cancelling_twice_is_the_same_as_once_while_it_still_runs(database: Data
     claim(database)
     for _ in range(2):
         with database.write() as session:
-            row = experiments.cancel(session, key)
+            row = lifecycle.cancel(session, key)
         assert row is not None
         assert row.state is State.CANCELLING
 
@@ -180,14 +181,14 @@ def test_cancelling_twice_is_the_same_as_once_while_it_still_runs(database: Data
 def test_what_has_ended_cannot_be_cancelled(database: Database) -> None:
     key = submit(database)
     with database.write() as session:
-        experiments.cancel(session, key)
+        lifecycle.cancel(session, key)
     with pytest.raises(AlreadyFinished, match="already cancelled"), database.write() as session:
-        experiments.cancel(session, key)
+        lifecycle.cancel(session, key)
 
 
 def test_cancelling_what_does_not_exist_finds_nothing(database: Database) -> None:
     with database.write() as session:
-        assert experiments.cancel(session, "01AAAAAAAAAAAAAAAAAAAAAAAA") is None
+        assert lifecycle.cancel(session, "01AAAAAAAAAAAAAAAAAAAAAAAA") is None
 
 
 @pytest.mark.parametrize("end", ["fail", "diverge", "release", "obey", "last round"])
@@ -197,16 +198,16 @@ def test_a_cancelled_run_ends_cancelled_whatever_else_happens(database: Database
     assert held is not None
     with database.write() as session:
         rounds.commit_round(session, held, record(0), 60)
-        experiments.cancel(session, key)
+        lifecycle.cancel(session, key)
     with database.write() as session:
         if end == "fail":
-            experiments.fail(session, held, "reason")
+            lifecycle.fail(session, held, "reason")
         elif end == "diverge":
-            experiments.diverge(session, held, "reason")
+            lifecycle.diverge(session, held, "reason")
         elif end == "release":
-            experiments.release(session, held)
+            lifecycle.release(session, held)
         elif end == "obey":
-            experiments.obey_cancel(session, held)
+            lifecycle.obey_cancel(session, held)
         else:
             assert rounds.commit_round(session, held, record(1), 60) is Verdict.CANCELLED
     row = look(database, key)
@@ -234,7 +235,7 @@ def test_cancel_and_finish_at_the_same_time_give_exactly_one_end(database: Datab
             start.wait()
             try:
                 with database.write() as session:
-                    experiments.cancel(session, key)
+                    lifecycle.cancel(session, key)
                 outcomes["cancel"] = True
             except AlreadyFinished:
                 outcomes["cancel"] = False
@@ -255,10 +256,10 @@ def test_a_cancel_that_a_dead_worker_cannot_obey_is_carried_out_without_it(datab
     dead = claim(database, lease_seconds=-1)
     assert dead is not None
     with database.write() as session:
-        experiments.cancel(session, key)
+        lifecycle.cancel(session, key)
     assert claim(database) is None, "a cancelled run is not given to another worker"
     with database.write() as session:
-        assert experiments.expire_cancelling(session, 180) == [key]
+        assert orphans.expire_cancelling(session, 180) == [key]
     assert state(database, key) is State.CANCELLED
     with database.write() as session:
         assert rounds.commit_round(session, dead, record(0), 60) is Verdict.LOST
@@ -268,9 +269,9 @@ def test_a_living_worker_gets_its_time_to_obey_a_cancel(database: Database) -> N
     key = submit(database)
     claim(database)
     with database.write() as session:
-        experiments.cancel(session, key)
-        assert experiments.expire_cancelling(session, 180) == []
-        assert experiments.expire_cancelling(session, -1) == [key]
+        lifecycle.cancel(session, key)
+        assert orphans.expire_cancelling(session, 180) == []
+        assert orphans.expire_cancelling(session, -1) == [key]
 
 
 def test_five_deaths_without_a_new_round_fail_the_experiment(database: Database) -> None:
@@ -279,7 +280,7 @@ def test_five_deaths_without_a_new_round_fail_the_experiment(database: Database)
         assert claim(database, lease_seconds=-1) is not None
     assert claim(database) is None
     with database.write() as session:
-        assert experiments.fail_hopeless(session) == [key]
+        assert orphans.fail_hopeless(session) == [key]
     row = look(database, key)
     assert row.state is State.FAILED
     assert "5 workers died" in (row.error_reason or "")
@@ -302,6 +303,6 @@ def test_the_leases_of_a_worker_known_to_be_dead_can_be_ended(database: Database
     submit(database)
     claim(database, "dead")
     with database.write() as session:
-        assert experiments.expire_leases(session, "somebody else") == 0
-        assert experiments.expire_leases(session, "dead") == 1
+        assert orphans.expire_leases(session, "somebody else") == 0
+        assert orphans.expire_leases(session, "dead") == 1
     assert claim(database, "next") is not None

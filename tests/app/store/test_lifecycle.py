@@ -20,14 +20,14 @@ from hypothesis.stateful import (
 from sqlalchemy import create_engine, delete, func, select, text
 from sqlmodel import Session, col
 
-from app.store import experiments, rounds, steering
+from app.store import experiments, lifecycle, orphans, queue, rounds, steering
+from app.store.claims import Claim
 from app.store.clock import read_clock
 from app.store.database import Database
-from app.store.experiments import Claim, NotNow
 from app.store.migrate import migrate
 from app.store.plan import Plan
 from app.store.rounds import Verdict
-from app.store.states import TRANSITIONS, State
+from app.store.states import TRANSITIONS, NotNow, State
 from app.store.tables import Experiment, Round
 from engine.spec.experiment import ExperimentSpec
 from tests.services import postgres_database, record, spec_with
@@ -131,9 +131,7 @@ class Life(RuleBasedStateMachine):
         key = self.submitted[which % len(self.submitted)]
         try:
             with self.store.write() as session:
-                row = (
-                    experiments.cancel(session, key) if action == "cancel" else getattr(steering, action)(session, key)
-                )
+                row = lifecycle.cancel(session, key) if action == "cancel" else getattr(steering, action)(session, key)
         except NotNow:
             return
         if action == "retry" and row is not None:
@@ -146,7 +144,7 @@ class Life(RuleBasedStateMachine):
     def claim(self, worker: str, checkpoint_behind: int) -> None:
         with self.store.write() as session:
             before = {row.id: (row.state, row.fence, row.lease) for row in session.scalars(select(Experiment))}
-            found = experiments.claim(session, worker, LEASE)
+            found = queue.claim(session, worker, LEASE)
         if found is None:
             return
         state, fence, lease = before[found.experiment]
@@ -188,12 +186,12 @@ class Life(RuleBasedStateMachine):
             return  # no worker does that
         with self.store.write() as session:
             if action == "renew":
-                assert (experiments.renew(session, held.claim, LEASE) is not None) is valid
+                assert (lifecycle.renew(session, held.claim, LEASE) is not None) is valid
                 return
             if action in {"release", "obey_cancel"}:
-                done = getattr(experiments, action)(session, held.claim)
+                done = getattr(lifecycle, action)(session, held.claim)
             else:
-                done = getattr(experiments, action)(session, held.claim, "disk full: reason")
+                done = getattr(lifecycle, action)(session, held.claim, "disk full: reason")
         assert done is valid
         self.held.remove(held)
 
@@ -203,7 +201,7 @@ class Life(RuleBasedStateMachine):
         held = self.held.pop(which % len(self.held))
         if noticed:
             with self.store.write() as session:
-                experiments.give_up(session, held.claim.experiment, held.claim.fence)
+                orphans.give_up(session, held.claim.experiment, held.claim.fence)
 
     # everything else
 
@@ -214,9 +212,9 @@ class Life(RuleBasedStateMachine):
     @rule()
     def reconcile(self) -> None:
         with self.store.write() as session:
-            experiments.expire_cancelling(session, 180, LEASE)
-            experiments.fail_hopeless(session, LEASE)
-            experiments.settle_orphans(session, LEASE)
+            orphans.expire_cancelling(session, 180, LEASE)
+            orphans.fail_hopeless(session, LEASE)
+            orphans.settle(session, LEASE)
             steering.resume_held(session, "disk full")
 
     def look(self, claim: Claim) -> tuple[Experiment, bool]:

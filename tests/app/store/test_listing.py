@@ -9,7 +9,7 @@ from sqlalchemy import event
 from sqlmodel import Session
 
 from app.config import Settings
-from app.store import experiments, labels, listing
+from app.store import experiments, labels, lifecycle, listing
 from app.store.database import Database
 from app.store.listing import Filter, Sort
 from app.store.states import State
@@ -98,7 +98,7 @@ def test_labels_changed_by_two_requests_at_once_are_both_kept(postgres: Database
 
         with ThreadPoolExecutor(2) as pool:
             with postgres.write() as session:
-                assert experiments.locked(session, key) is not None
+                assert lifecycle.locked(session, key) is not None
                 asked = [pool.submit(patch, labels) for labels in ({"name": "new"}, {"tags": ["seen"]})]
                 wait_until(lambda: waiting_for_locks(postgres) == 2, what="both requests")
             assert [answer.result() for answer in asked] == [200, 200]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.store import experiments, rounds
+from app.store import experiments, lifecycle, orphans, queue, rounds
 from app.store.database import Database
 from app.store.migrate import migrate
 from app.store.plan import Plan, StopRule, Window
@@ -61,7 +61,7 @@ def test_a_window_that_makes_no_sense_is_refused(text: str, zone: str, words: st
 def test_a_claim_respects_the_window(database: Database, begin: int, end: int, is_open: bool) -> None:
     planned(database, Plan(window=window_around_now(begin, end)))
     with database.read() as session:
-        assert experiments.due(session) == int(is_open)
+        assert queue.due(session) == int(is_open)
     assert (claim(database) is not None) is is_open
 
 
@@ -83,10 +83,10 @@ def test_a_running_experiment_is_told_that_its_window_has_closed(home: Path) -> 
     held = claim(store)
     assert held is not None
     with store.write() as session:
-        assert experiments.renew(session, held, 60) == experiments.Standing(cancel=False)
+        assert lifecycle.renew(session, held, 60) == lifecycle.Standing(cancel=False)
         times[0] += 60
-        assert experiments.renew(session, held, 60) == experiments.Standing(cancel=False, in_window=False)
-        assert experiments.standing(session, held) == experiments.Standing(cancel=False, in_window=False)
+        assert lifecycle.renew(session, held, 60) == lifecycle.Standing(cancel=False, in_window=False)
+        assert lifecycle.standing(session, held) == lifecycle.Standing(cancel=False, in_window=False)
     store.close()
 
 
@@ -101,7 +101,7 @@ def test_what_a_dead_worker_held_goes_back_to_the_queue_when_its_window_closes(d
         row.window_from, row.window_to = closed["window_from"], closed["window_to"]
     assert claim(database) is None
     with database.write() as session:
-        assert experiments.settle_orphans(session) == [key]
+        assert orphans.settle(session) == [key]
     row = look(database, key)
     assert (row.state, row.deaths, row.owner) == (State.QUEUED, 1, None)
     with database.write() as session:
@@ -112,7 +112,7 @@ def test_the_position_counts_who_is_taken_before(database: Database) -> None:
     plans = (Plan(), Plan(priority=5), Plan(), Plan(priority=-5))
     keys = [planned(database, plan) for plan in plans]
     with database.read() as session:
-        found = [experiments.position(session, look(database, key)) for key in keys]
+        found = [queue.position(session, look(database, key)) for key in keys]
     assert found == [1, 0, 2, 3]
     assert [held and held.experiment for held in (claim(database) for _ in keys)] == [keys[n] for n in (1, 0, 2, 3)]
 

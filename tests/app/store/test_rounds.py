@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from app.store import experiments, rounds
+from app.store import lifecycle, rounds
+from app.store.claims import Claim
 from app.store.database import Database
-from app.store.experiments import Claim
 from app.store.rounds import Verdict
 from app.store.states import State
 from app.store.views import ROUND_FIELDS, experiment_view
@@ -22,7 +22,7 @@ def started(database: Database, key: str, environment: dict[str, object] = HERE,
     assert held is not None
     assert held.experiment == key
     with database.write() as session:
-        assert experiments.begin(session, held, "partition", environment)
+        assert lifecycle.begin(session, held, "partition", environment)
     return held
 
 
@@ -67,7 +67,7 @@ def test_a_finished_experiment_whose_judged_accuracy_is_that_of_the_majority_cla
     held = claim(database)
     assert held is not None
     with database.write() as session:
-        assert experiments.begin(session, held, "partition", HERE, share)
+        assert lifecycle.begin(session, held, "partition", HERE, share)
     commit(database, held, record(0, None), record(1, 0.52))
     assert not experiment_view(look(database, key)).no_convergence
     commit(database, held, record(2, 0.4))

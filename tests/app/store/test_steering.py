@@ -13,22 +13,25 @@ from app.store import (
     experiments,
     idempotency,
     leases,
+    lifecycle,
     listing,
     logs,
+    orphans,
     overview,
+    queue,
     rounds,
     steering,
     sweeps,
     workers,
 )
+from app.store.claims import Claim
 from app.store.database import Database
-from app.store.experiments import AlreadyFinished, Claim, NotNow
 from app.store.listing import Filter
 from app.store.logs import KEEP_LINES, Line
 from app.store.migrate import migrate
 from app.store.plan import Plan
 from app.store.rounds import Verdict
-from app.store.states import State
+from app.store.states import AlreadyFinished, NotNow, State
 from app.store.sweep_views import summaries
 from app.store.tables import Artifact, Experiment, IdempotencyKey, LogLine, Round
 from tests.services import claim, look, record, state, submit
@@ -48,16 +51,16 @@ def claimed(database: Database) -> Claim:
 def ended(database: Database, how: str = "failed", **changes: object) -> str:
     key = submit(database, **changes)
     with database.write() as session:
-        held = experiments.claim(session, "worker-1", 60)
+        held = queue.claim(session, "worker-1", 60)
         assert held is not None
         rounds.commit_round(session, held, record(0), 60)
         if how == "failed":
-            experiments.fail(session, held, "ValueError: no")
+            lifecycle.fail(session, held, "ValueError: no")
         elif how == "diverged":
-            experiments.diverge(session, held, "nan")
+            lifecycle.diverge(session, held, "nan")
         elif how == "cancelled":
-            experiments.cancel(session, key)
-            experiments.obey_cancel(session, held)
+            lifecycle.cancel(session, key)
+            lifecycle.obey_cancel(session, held)
         else:
             for number in range(1, held.spec["rounds"] + 1):
                 rounds.commit_round(session, held, record(number), 60)
@@ -84,11 +87,11 @@ def test_a_running_experiment_is_paused_when_its_worker_gives_it_back(database: 
     row = look(database, key)
     assert (row.state, row.pause, row.hold) == (State.RUNNING, True, "asked")
     with database.write() as session:
-        standing = experiments.renew(session, held, 60)
+        standing = lifecycle.renew(session, held, 60)
         assert standing is not None
         assert standing.pause
         assert rounds.commit_round(session, held, record(0), 60) is Verdict.STORED
-        experiments.release(session, held)
+        lifecycle.release(session, held)
     row = look(database, key)
     assert (row.state, row.pause, row.hold, row.owner, row.next_round) == (State.PAUSED, False, "asked", None, 1)
     with database.write() as session:
@@ -103,7 +106,7 @@ def test_a_pause_taken_back_in_time_changes_nothing(database: Database) -> None:
     row = look(database, key)
     assert (row.state, row.pause, row.hold) == (State.RUNNING, False, None)
     with database.write() as session:
-        experiments.release(session, held)
+        lifecycle.release(session, held)
     assert state(database, key) is State.QUEUED
 
 
@@ -114,7 +117,7 @@ def test_a_pause_that_a_dead_worker_cannot_carry_out_is_carried_out_without_it(d
     ask(database, "pause", key)
     assert claim(database) is None
     with database.write() as session:
-        assert experiments.settle_orphans(session) == [key]
+        assert orphans.settle(session) == [key]
     row = look(database, key)
     assert (row.state, row.hold, row.deaths) == (State.PAUSED, "asked", 1)
     with database.write() as session:
@@ -125,7 +128,7 @@ def test_a_paused_experiment_can_be_cancelled(database: Database) -> None:
     key = submit(database)
     ask(database, "pause", key)
     with database.write() as session:
-        experiments.cancel(session, key)
+        lifecycle.cancel(session, key)
     row = look(database, key)
     assert (row.state, row.hold) == (State.CANCELLED, None)
 
@@ -135,8 +138,8 @@ def test_a_cancel_wins_over_a_pause(database: Database) -> None:
     held = claimed(database)
     ask(database, "pause", key)
     with database.write() as session:
-        experiments.cancel(session, key)
-        experiments.release(session, held)
+        lifecycle.cancel(session, key)
+        lifecycle.release(session, held)
     assert state(database, key) is State.CANCELLED
 
 
@@ -162,7 +165,7 @@ def test_what_waits_for_room_is_resumed_by_itself_and_what_a_person_paused_is_no
     full, asked = submit(database), submit(database)
     held = claimed(database)
     with database.write() as session:
-        assert experiments.hold(session, held, "disk full: no space left")
+        assert lifecycle.hold(session, held, "disk full: no space left")
     ask(database, "pause", asked)
     assert look(database, full).hold == "disk full: no space left"
     with database.write() as session:
@@ -174,7 +177,7 @@ def test_a_person_who_pauses_what_waits_for_room_keeps_it_paused(database: Datab
     key = submit(database)
     held = claimed(database)
     with database.write() as session:
-        experiments.hold(session, held, "disk full: no space left")
+        lifecycle.hold(session, held, "disk full: no space left")
     ask(database, "pause", key)
     with database.write() as session:
         assert steering.resume_held(session, "disk full") == []
@@ -225,7 +228,7 @@ LOOKS: dict[str, Callable[[Session], object]] = {
     "sweeps": lambda session: [item.model_dump() for item in summaries(session, sweeps.page(session)[0])],
     "sweeps waiting": sweeps.waiting,
     "reusable": lambda session: sweeps.reusable(session, _fingerprints(session), Plan()),
-    "due": experiments.due,
+    "due": queue.due,
     "artifacts due": artifacts.due,
     "messages": deliveries.write_down,
 }
@@ -262,7 +265,7 @@ def test_a_deleted_experiment_is_hidden_everywhere_and_can_be_had_back(database:
     before = seen()
     key = ended(database, how, tags=["night"])
     with database.write() as session:
-        row = experiments.locked(session, key)
+        row = lifecycle.locked(session, key)
         assert row is not None
         row.sweep, row.cell = sweep, {}
         wish, _ = artifacts.want(session, key, "features", {})
@@ -292,7 +295,7 @@ def test_a_day_after_its_deletion_an_experiment_goes_with_its_rounds(database: D
         session.add(LogLine(experiment=key, number=1, at=1.0, level="INFO", text="x"))
     ask(database, "mark_deleted", key)
     with database.write() as session:
-        row = experiments.locked_with_deleted(session, key)
+        row = lifecycle.locked_with_deleted(session, key)
         assert row is not None
         assert row.deleted_at is not None
         row.deleted_at -= steering.KEEP_DELETED_SECONDS + 1
@@ -302,7 +305,7 @@ def test_a_day_after_its_deletion_an_experiment_goes_with_its_rounds(database: D
         steering.remove(session, key)
         steering.remove(session, other)
     with database.read() as session:
-        assert experiments.locked_with_deleted(session, key) is None
+        assert lifecycle.locked_with_deleted(session, key) is None
         for table in (Artifact, IdempotencyKey, LogLine):
             assert session.execute(select(func.count()).select_from(table)).scalar_one() == 0
         assert list(session.scalars(select(col(Round.experiment)))) == [other], "what was not deleted stays"
@@ -339,8 +342,8 @@ def test_a_claim_whose_process_died_can_be_given_up_for_it(database: Database) -
     key = submit(database)
     held = claimed(database)
     with database.write() as session:
-        assert not experiments.give_up(session, key, held.fence - 1)
-        assert experiments.give_up(session, key, held.fence)
+        assert not orphans.give_up(session, key, held.fence - 1)
+        assert orphans.give_up(session, key, held.fence)
     successor = claimed(database)
     assert (successor.experiment, successor.fence) == (key, held.fence + 1)
 
@@ -375,9 +378,9 @@ class TestAClockThatJumps:
         held = claim(store)
         assert held is not None
         with store.write() as session:
-            row = experiments.held(session, held)
+            row = lifecycle.held(session, held)
             assert row is not None
-            experiments.finish_locked(session, row, State.FINISHED)
+            lifecycle.finish(session, row, State.FINISHED)
             artifacts.want(session, key, "weights", {})
             dead = artifacts.claim(session, "dead", 60)
         assert dead is not None
@@ -411,11 +414,11 @@ class TestAClockThatJumps:
         key = submit(store)
         claim(store, "dead")
         with store.write() as session:
-            experiments.cancel(session, key)
+            lifecycle.cancel(session, key)
             assert leases.acquire(session, "reconciler", "dead", 15)
             workers.register(session, name="dead", host="h", pid=1, device="cpu", slots=1)
         times[0] -= 3600
         with store.write() as session:
             assert leases.acquire(session, "reconciler", "next", 15)
-            assert experiments.expire_cancelling(session, 180) == [key]
+            assert orphans.expire_cancelling(session, 180) == [key]
             assert workers.live_slots(session, 45) == 0

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event, select
 from sqlmodel import Session, col
 
-from app.store import deliveries, experiments, rounds, steering, sweeps
+from app.store import deliveries, experiments, lifecycle, rounds, steering, sweeps
 from app.store.database import Database
 from app.store.plan import Plan
 from app.store.states import State
@@ -60,7 +60,7 @@ def fail_one(database: Database) -> str:
     held = claim(database)
     assert held is not None
     with database.write() as session:
-        experiments.fail(session, held, "the disk burned")
+        lifecycle.fail(session, held, "the disk burned")
     return held.experiment
 
 
@@ -134,7 +134,7 @@ def test_what_would_give_another_result_is_not_reused(database: Database, why: s
         row = experiments.get(session, old)
         assert row is not None
         if why == "cancelled":
-            experiments.cancel(session, old)
+            lifecycle.cancel(session, old)
         elif why == "deleted":
             row.deleted_at = 1.0
         elif why == "stopped early":
@@ -211,7 +211,7 @@ def test_the_same_stop_rule_is_reused_and_a_complete_run_always(database: Databa
     first = make(database, plan=plan)
     assert look(database, make(database, plan=plan)).reused == 4
     with database.write() as session:
-        sweeps.for_each(session, found(session, first), experiments.cancel)
+        sweeps.for_each(session, found(session, first), lifecycle.cancel)
     submit(database, seed=7, rounds=1)
     run_all(database)
     assert look(database, make(database, plan=plan)).reused == 1
@@ -254,7 +254,7 @@ def test_cancelling_a_sweep_spares_what_it_only_reuses(database: Database) -> No
     old = submit(database, seed=7, rounds=1)
     key = make(database)
     with database.write() as session:
-        assert sweeps.for_each(session, found(session, key), experiments.cancel) == 3
+        assert sweeps.for_each(session, found(session, key), lifecycle.cancel) == 3
     assert look(database, key).counts == {"queued": 1, "cancelled": 3}
     assert state(database, old) is State.QUEUED
 
@@ -266,7 +266,7 @@ def steered(
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("change", [experiments.cancel, steering.pause, steering.resume])
+@pytest.mark.parametrize("change", [lifecycle.cancel, steering.pause, steering.resume])
 def test_a_round_is_committed_while_its_sweep_is_steered(postgres: Database, change: Callable[..., Any]) -> None:
     key = make(postgres)
     claim(postgres)
@@ -274,7 +274,7 @@ def test_a_round_is_committed_while_its_sweep_is_steered(postgres: Database, cha
     assert held is not None
     with ThreadPoolExecutor(1) as pool:
         with postgres.write() as session:
-            assert experiments.held(session, held) is not None
+            assert lifecycle.held(session, held) is not None
             asked = steered(pool, postgres, key, lambda s, sweep: sweeps.for_each(s, sweep, change))
             assert rounds.commit_round(session, held, record(0), 60) is rounds.Verdict.STORED
         assert asked.result() == 4
@@ -407,7 +407,7 @@ def test_a_webhook_is_told_of_an_ended_sweep_however_many_older_ones_wait(databa
         make(database, reuse=False, **options)
     last = make(database, reuse=False, **options)
     with database.write() as session:
-        sweeps.for_each(session, found(session, last), experiments.cancel)
+        sweeps.for_each(session, found(session, last), lifecycle.cancel)
         assert len(deliveries.write_down(session)) == 1
     assert [row.event for row in look(database, last).deliveries] == ["sweep.cancelled"]
 
