@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
+from app.numbers import json_text
 from app.store import changes
 from app.store.changes import Change, changes_after
 from app.store.database import Database
+from app.store.rounds import record_of
 from app.store.tables import Experiment, Round
-from app.store.views import experiment_view, json_text, round_view
+from app.views.experiments import experiment_view
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +202,7 @@ def encode(change: Change) -> Event:
         data = experiment_view(change.row).model_dump_json()
     else:
         assert isinstance(change.row, Round)
-        record = {"experiment": change.experiment, **round_view(change.row)}
+        record = {"experiment": change.experiment, **record_of(change.row)}
         data = json_text(record)
     text = f"id: {change.seq}\nevent: {change.kind}\ndata: {data}\n\n"
     return Event(change.seq, change.experiment, text.encode())

@@ -10,9 +10,9 @@ from typing import Any
 
 from app.comparison.groups import METHOD, field_title, shown
 from app.comparison.palette import method_title
-from app.store.choices import Choices, Pick, Spread, spread
-from app.store.sweep_views import SweepView
 from app.tex import tex
+from app.views.choices import Choices, Pick, Spread, spread
+from app.views.sweeps import SweepView
 from engine.records import NO_CONVERGENCE, CostToTarget
 
 FORMATS = {

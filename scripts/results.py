@@ -34,9 +34,9 @@ from app.store.database import Database
 from app.store.migrate import migrate
 from app.store.plan import Plan
 from app.store.states import State
-from app.store.views import not_converged
 from app.sweep_table import convergence_mark
 from app.sweeps import Cell, SweepPlan, SweepSpec, label, make_plan
+from app.views.experiments import not_converged
 from engine.methods import REGISTRY
 from engine.records import NO_CONVERGENCE, CostToTarget, RoundRecord, cost_to_target, headline
 from engine.spec.experiment import ExperimentSpec

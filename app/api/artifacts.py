@@ -15,7 +15,7 @@ from app.store.artifacts import ArtifactState
 from app.store.experiments import NotUnderstood
 from app.store.states import State
 from app.store.tables import Artifact
-from app.store.views import iso
+from app.views.experiments import iso
 from engine import catalogue
 
 router = APIRouter(tags=["artifacts"])

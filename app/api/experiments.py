@@ -19,7 +19,8 @@ from app.store.listing import Filter, Sort
 from app.store.plan import MOST_PRIORITY, Moment, Plan, Window
 from app.store.states import NotNow, State
 from app.store.tables import Experiment
-from app.store.views import ExperimentView, LogLineView, experiment_view, log_line_view
+from app.views.experiments import ExperimentView, experiment_view
+from app.views.workers import LogLineView, log_line_view
 from engine.spec.experiment import ExperimentSpec
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from app.store import continuing, experiments, idempotency, queue, rounds
 from app.store.continuing import Inheritance, NotFinished
 from app.store.states import NotNow, State
 from app.store.tables import Experiment
-from app.store.views import ExperimentView, experiment_view
+from app.views.experiments import ExperimentView, experiment_view
 from engine import catalogue
 from engine.catalogue import Untellable
 from engine.records import RoundRecord

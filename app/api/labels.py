@@ -9,7 +9,7 @@ from app.api.experiments import NOT_FOUND, Id
 from app.api.services import Services, Using, posted_json
 from app.errors import Refusal, not_found
 from app.store import labels
-from app.store.views import ExperimentView, experiment_view
+from app.views.experiments import ExperimentView, experiment_view
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import SpecError
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 from app.api.experiments import NOT_FOUND, Id
 from app.api.services import SOME_IDS, Using
 from app.errors import Refusal, not_found
+from app.numbers import json_text
+from app.round_table import csv_lines
 from app.store import changes, experiments, rounds
-from app.store.table_files import csv_lines
-from app.store.views import json_text
 from engine.records import RoundRecord
 
 router = APIRouter(tags=["rounds"])

@@ -27,11 +27,11 @@ from app.store.experiments import NotUnderstood
 from app.store.pace import Pace
 from app.store.plan import MOST_PRIORITY, Moment
 from app.store.states import State
-from app.store.sweep_views import SweepSummary, SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
 from app.store.tables import Sweep
 from app.sweep_table import FORMATS, ChoiceTable, make_table, target_of
 from app.sweeps import MOST_EXPERIMENTS, Point, SweepPlan, SweepSpec, label, make_plan
+from app.views.sweeps import SweepSummary, SweepView, summaries, sweep_view
 from engine.records import CostToTarget
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import read_document

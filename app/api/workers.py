@@ -5,7 +5,7 @@ from pydantic import BaseModel
 
 from app.api.services import Using
 from app.store import workers
-from app.store.views import WorkerView, worker_view
+from app.views.workers import WorkerView, worker_view
 
 router = APIRouter(tags=["workers"])
 

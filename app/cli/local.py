@@ -183,8 +183,8 @@ def _write_artifact(run: "Run", kind: str, target: Path) -> None:
 
 
 def _write_result(folder: Path, spec: "ExperimentSpec", job: "Run", records: "list[RoundRecord]") -> None:
-    from app.store.numbers import finite
-    from app.store.table_files import csv_lines
+    from app.numbers import finite
+    from app.round_table import csv_lines
     from engine.records import headline
 
     rounds = [finite(record.model_dump()) for record in records]

@@ -14,8 +14,8 @@ from app.pages.words import clients_text, dataset_text, partition_text
 from app.store import changes, experiments
 from app.store.sound import sound_spec
 from app.store.tables import Experiment
-from app.store.views import judged, not_converged
 from app.studies import costs, published
+from app.views.experiments import judged, not_converged
 from engine import catalogue
 from engine.records import NO_CONVERGENCE, headline_rule
 

@@ -10,9 +10,9 @@ from app.config import Settings
 from app.pages.rendering import database_of, render, settings_of
 from app.store import changes, overview, pace, rounds, sweeps, workers
 from app.store.clock import read_clock
-from app.store.sweep_views import summaries
 from app.store.tables import Experiment, Worker
-from app.store.views import experiment_view, iso
+from app.views.experiments import experiment_view, iso
+from app.views.sweeps import summaries
 
 router = APIRouter(include_in_schema=False)
 

@@ -14,7 +14,7 @@ from app.store import changes, continuing, experiments, listing, queue, rounds, 
 from app.store.listing import Filter, Sort
 from app.store.states import State
 from app.store.tables import Experiment
-from app.store.views import experiment_view
+from app.views.experiments import experiment_view
 from engine import catalogue
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import SpecError

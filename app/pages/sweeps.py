@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from app.pages.rendering import database_of, error_page, render, settings_of
 from app.store import changes, sweeps
-from app.store.sweep_views import summaries, sweep_view
+from app.views.sweeps import summaries, sweep_view
 
 PAGE_SIZE = 50
 

@@ -8,10 +8,10 @@ from sqlalchemy import ColumnElement, exists, insert, literal, select
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col
 
+from app.numbers import finite
 from app.store import changes, experiments, lifecycle
 from app.store.claims import Claim, lock
 from app.store.clock import read_clock
-from app.store.numbers import finite
 from app.store.rounds import add_up
 from app.store.states import NotNow, State
 from app.store.tables import Experiment, Round

@@ -6,15 +6,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, not_, or_, select
 from sqlmodel import Session, col
 
-from app.store import experiments, sweeps
+from app.store import experiments, progress, sweeps
 from app.store.clock import now, read_clock
 from app.store.ids import new_id
-from app.store.states import State
-from app.store.sweep_views import BAD, has_ended, summaries
+from app.store.states import BAD, State
 from app.store.tables import Delivery, Experiment, Sweep
 
 WAITS = (10.0, 60.0, 300.0, 1800.0, 7200.0)
 """Seconds after each failed attempt; after the last one the message is given up."""
+NEWEST = 50
+"""Messages that a sweep shows."""
 USUAL_EVENTS = ("sweep.finished", "sweep.failed", "sweep.cancelled")
 """What a webhook is told that names no events."""
 
@@ -34,15 +35,17 @@ def write_down(session: Session) -> list[str]:
     )
     waiting = list(session.scalars(query))
     made: list[str] = []
-    for sweep, summary in zip(waiting, summaries(session, waiting), strict=True):
+    stands = progress.of_sweeps(session, waiting)
+    for sweep in waiting:
+        stand = stands[sweep.id]
         wanted = sweep.document["webhook"].get("events", USUAL_EVENTS)
         if "experiment.failed" in wanted:
             made += [_message(session, sweep, "experiment.failed", row) for row in _failed(session, sweep.id)]
-        if has_ended(summary.state):
+        if stand.has_ended:
             sweep.notified_at = read_clock(session)
-            event = f"sweep.{summary.state}"
+            event = f"sweep.{stand.state}"
             if event in wanted:
-                made.append(_message(session, sweep, event, None, counts=summary.counts))
+                made.append(_message(session, sweep, event, None, counts=stand.counts))
     session.flush()
     return made
 
@@ -93,6 +96,12 @@ def _message(session: Session, sweep: Sweep, event: str, experiment: Experiment 
 def due(session: Session, limit: int = 10) -> list[Delivery]:
     """What is to be sent now, longest waiting first."""
     query = select(Delivery).where(col(Delivery.next_try) <= now()).order_by(col(Delivery.next_try)).limit(limit)
+    return list(session.scalars(query))
+
+
+def of_sweep(session: Session, sweep: str) -> list[Delivery]:
+    """The newest first."""
+    query = select(Delivery).where(col(Delivery.sweep) == sweep).order_by(col(Delivery.id).desc()).limit(NEWEST)
     return list(session.scalars(query))
 
 

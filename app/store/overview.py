@@ -9,13 +9,12 @@ from sqlmodel import Session, col
 from app.store.clock import now
 from app.store.experiments import visible
 from app.store.pace import Pace
-from app.store.states import State
+from app.store.states import BAD, State
 from app.store.tables import Experiment
 
 SHOWN = 12
 QUEUE_SHOWN = 50
 DAY = 86_400.0
-BAD = (State.FAILED, State.DIVERGED)
 
 
 @dataclass(frozen=True)

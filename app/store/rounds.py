@@ -10,17 +10,17 @@ from typing import Any
 from sqlalchemy import and_, func, or_, select
 from sqlmodel import Session, col
 
+from app.numbers import finite
 from app.store import changes, experiments, lifecycle
 from app.store.claims import Claim, Locked
 from app.store.clock import read_clock
-from app.store.numbers import finite
 from app.store.sound import length_of
 from app.store.states import State
 from app.store.stopping import reason_to_stop
 from app.store.tables import Experiment, Round
-from app.store.views import ROUND_FIELDS, headline_of, round_view
-from engine.records import RoundRecord
+from engine.records import Headline, RoundRecord
 
+FIELDS = tuple(RoundRecord.model_fields)
 TIMES = frozenset({"seconds", "client_seconds", "server_seconds"})
 
 
@@ -87,6 +87,16 @@ def would_stop(session: Session, claim: Claim, record: RoundRecord) -> bool:
     return row is not None and reason_to_stop(session, row, record.round, record.accuracy) is not None
 
 
+def headline_of(row: Experiment) -> Headline:
+    """The columns of its numbers have the names of the headline's fields."""
+    return Headline(**{name: getattr(row, name) for name in Headline.model_fields})
+
+
+def record_of(row: Round) -> dict[str, Any]:
+    """The record as it came from the engine."""
+    return {name: getattr(row, name) for name in FIELDS}
+
+
 def add_up(row: Experiment, values: Mapping[str, Any]) -> None:
     """The next round's part of the progress, the headline and the totals."""
     number = values["round"]
@@ -102,7 +112,7 @@ def add_up(row: Experiment, values: Mapping[str, Any]) -> None:
 def _compare(session: Session, row: Locked, record: RoundRecord) -> Verdict:
     stored = session.get(Round, (row.id, record.round))
     assert stored is not None, "every round below next_round is stored"
-    old = {key: value for key, value in round_view(stored).items() if key not in TIMES}
+    old = {key: value for key, value in record_of(stored).items() if key not in TIMES}
     if old["validation_accuracy"] is None:  # it may have been stored before there was one
         del old["validation_accuracy"]
     new = finite(record.without_times())
@@ -141,13 +151,13 @@ def after(session: Session, experiment: str, round_number: int = -1) -> list[dic
         .where(col(Round.experiment) == experiment, col(Round.round) > round_number)
         .order_by(col(Round.round))
     )
-    return [round_view(row) for row in session.scalars(query)]
+    return [record_of(row) for row in session.scalars(query)]
 
 
 def get(session: Session, experiment: str, number: int) -> dict[str, Any] | None:
     """One record."""
     row = session.get(Round, (experiment, number))
-    return None if row is None else round_view(row)
+    return None if row is None else record_of(row)
 
 
 DETAILS: dict[str, Any] = {"cohort": [], "client_accuracy": {}, "traces": {}}
@@ -169,7 +179,7 @@ def with_some_details(session: Session, experiment: str, most: int) -> tuple[lis
         mine, col(Round.round).in_(kept)
     )
     details = {number: dict(zip(DETAILS, values, strict=True)) for number, *values in session.execute(query)}
-    names = [name for name in ROUND_FIELDS if name not in DETAILS]
+    names = [name for name in FIELDS if name not in DETAILS]
     rows = session.execute(select(*(getattr(Round, name) for name in names)).where(mine).order_by(col(Round.round)))
     records = [dict(zip(names, values, strict=True)) for values in rows]
     return [record | details.get(record["round"], DETAILS) for record in records], tested
@@ -177,9 +187,9 @@ def with_some_details(session: Session, experiment: str, most: int) -> tuple[lis
 
 def columns(session: Session, ids: Sequence[str], fields: Sequence[str]) -> dict[str, dict[str, list[Any]]]:
     """Chosen fields of several experiments, a list a field; the round number is always there."""
-    unknown = [field for field in fields if field not in ROUND_FIELDS]
+    unknown = [field for field in fields if field not in FIELDS]
     if unknown:
-        raise ValueError(f"a round has no field {unknown[0]!r}; it has {', '.join(ROUND_FIELDS)}")
+        raise ValueError(f"a round has no field {unknown[0]!r}; it has {', '.join(FIELDS)}")
     names = ["round", *(field for field in dict.fromkeys(fields) if field != "round")]
     query = (
         select(col(Round.experiment), *(getattr(Round, name) for name in names))

@@ -17,7 +17,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
-from app.store.numbers import finite
+from app.numbers import finite
 from app.store.states import State
 
 log = logging.getLogger(__name__)

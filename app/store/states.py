@@ -24,6 +24,11 @@ class State(StrEnum):
         return other in TRANSITIONS[self]
 
 
+BAD = (State.FAILED, State.DIVERGED)
+"""What people should look at."""
+RETRIED = (State.FAILED, State.CANCELLED, State.DIVERGED)
+"""What can be tried again."""
+
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.QUEUED: frozenset({State.PAUSED, State.RUNNING, State.CANCELLED}),
     State.PAUSED: frozenset({State.QUEUED}),

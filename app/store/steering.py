@@ -9,10 +9,9 @@ from app.store import changes, claims, continuing, experiments, lifecycle
 from app.store.claims import Locked
 from app.store.clock import now, read_clock
 from app.store.lifecycle import ASKED
-from app.store.states import AlreadyFinished, NotNow, State
+from app.store.states import RETRIED, AlreadyFinished, NotNow, State
 from app.store.tables import Artifact, Experiment, IdempotencyKey, LogLine, Round
 
-RETRIED = (State.FAILED, State.CANCELLED, State.DIVERGED)
 KEEP_DELETED_SECONDS = 86_400.0
 """So long a deleted experiment can be had back."""
 

@@ -14,10 +14,9 @@ from app.store.clock import read_clock
 from app.store.ids import in_chunks, new_id
 from app.store.plan import Plan
 from app.store.sound import sound_spec
-from app.store.states import AlreadyFinished, State
+from app.store.states import RETRIED, AlreadyFinished, State
 from app.store.tables import Experiment, Sweep
 
-RETRIED = (State.FAILED, State.CANCELLED, State.DIVERGED)
 _KEPT = ("priority", "window_from", "window_to", "stop")
 """Of the plan in a retry: somebody asks for it, so it waits for no first moment."""
 _PREFERRED = (State.FINISHED, State.RUNNING, State.QUEUED)
@@ -194,9 +193,9 @@ def slots(session: Session, sweep: Sweep) -> list[Slot]:
     """Who stands where: a retry takes the place of what it repeats, an own experiment that of a reused one."""
     numbers = {_text(cell): number for number, cell in enumerate(sweep.cells)}
     found: dict[tuple[int, int], Slot] = {}
-    reused = {entry["experiment"]: (entry["cell"], entry["seed"]) for entry in _reused(sweep)}
-    for row in _rows(session, list(reused)):
-        cell, seed = reused[row.id]
+    taken = {entry["experiment"]: (entry["cell"], entry["seed"]) for entry in reused(sweep)}
+    for row in _rows(session, list(taken)):
+        cell, seed = taken[row.id]
         found[cell, seed] = Slot(cell, seed, row, False)
     query = experiments.visible().where(col(Experiment.sweep) == sweep.id).order_by(col(Experiment.id))
     for row in session.scalars(query):
@@ -207,7 +206,7 @@ def slots(session: Session, sweep: Sweep) -> list[Slot]:
     return [found[key] for key in sorted(found)]
 
 
-def _reused(sweep: Sweep) -> list[dict[str, Any]]:
+def reused(sweep: Sweep) -> list[dict[str, Any]]:
     """Those entries that can be understood."""
     return [
         entry
@@ -229,7 +228,7 @@ def first(session: Session, sweep: Sweep) -> str:
 def deleted(session: Session, sweep: Sweep) -> dict[tuple[int, int], str]:
     """Reused experiments that were deleted since, by cell and seed, unless one of the sweep's own took the place."""
     there = {(slot.cell, slot.seed) for slot in slots(session, sweep)}
-    places = {(entry["cell"], entry["seed"]): entry["experiment"] for entry in _reused(sweep)}
+    places = {(entry["cell"], entry["seed"]): entry["experiment"] for entry in reused(sweep)}
     return {place: experiment for place, experiment in places.items() if place not in there}
 
 
@@ -240,37 +239,6 @@ def _rows(session: Session, ids: Sequence[str]) -> Iterable[Experiment]:
 
 def _text(cell: Mapping[str, Any]) -> str:
     return json.dumps(cell, sort_keys=True)
-
-
-Standing = tuple[str, State, int, int]
-"""id, state, rounds, next_round."""
-DELETED = (State.CANCELLED, 0, 0)
-"""How a reused experiment counts that is there no more: the sweep is not complete, and a retry can make it so."""
-
-
-def standings(session: Session, sweeps: Sequence[Sweep]) -> dict[str, list[Standing]]:
-    """Where the experiments of several sweeps stand, without their specs and numbers."""
-    chosen = (col(Experiment.id), col(Experiment.state), col(Experiment.rounds), col(Experiment.next_round))
-    own: dict[str, dict[str, Standing]] = {sweep.id: {} for sweep in sweeps}
-    repeated: dict[str, set[str]] = {sweep.id: set() for sweep in sweeps}
-    columns = (col(Experiment.sweep), col(Experiment.retry_of), *chosen)
-    query = experiments.visible(*columns).where(col(Experiment.sweep).in_(list(own)))
-    for key, retry_of, experiment, state, rounds, next_round in session.execute(query):
-        own[key][experiment] = (experiment, state, rounds, next_round)
-        repeated[key].add(retry_of)
-    wanted = list({entry["experiment"] for sweep in sweeps for entry in _reused(sweep)})
-    others: dict[str, Standing] = {}
-    for chunk in in_chunks(wanted):
-        found = session.execute(experiments.visible(*chosen).where(col(Experiment.id).in_(chunk)))
-        others.update({row[0]: (row[0], row[1], row[2], row[3]) for row in found})
-    answer = {}
-    for sweep in sweeps:
-        rows = dict(own[sweep.id])
-        for entry in _reused(sweep):
-            key = entry["experiment"]
-            rows[key] = others.get(key, (key, *DELETED))
-        answer[sweep.id] = [row for key, row in rows.items() if key not in repeated[sweep.id]]
-    return answer
 
 
 def _lock(session: Session, sweep: Sweep) -> set[str]:

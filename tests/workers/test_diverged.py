@@ -6,7 +6,7 @@ from app.config import Settings
 from app.store import rounds
 from app.store.database import Database
 from app.store.states import State
-from app.store.views import experiment_view
+from app.views.experiments import experiment_view
 from tests.services import look, submit
 from workers.job import run_next
 

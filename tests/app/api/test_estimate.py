@@ -6,8 +6,8 @@ import pytest
 from app.store import rounds
 from app.store.database import Database
 from app.store.pace import HANDOVER
-from app.store.sweep_views import time_left
 from app.store.tables import Experiment, Round
+from app.views.sweeps import time_left
 from tests.services import SPEC, claim, record, spec_with, submit
 
 

@@ -10,12 +10,12 @@ import httpx
 import pytest
 from sqlalchemy import Engine, event
 
+from app.round_table import csv_lines
 from app.store import database as database_module
 from app.store import experiments, queue, rounds
 from app.store.claims import Claim
 from app.store.database import Database
 from app.store.states import State
-from app.store.table_files import csv_lines
 from engine.spec.experiment import ExperimentSpec
 from tests.services import SPEC, record, spec_with
 

@@ -10,7 +10,7 @@ from app.store.database import Database
 from app.store.queue import MAX_DEATHS
 from app.store.rounds import Verdict
 from app.store.states import AlreadyFinished, State
-from app.store.views import experiment_view
+from app.views.experiments import experiment_view
 from tests.services import claim, look, record, state, submit
 
 

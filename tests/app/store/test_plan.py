@@ -12,7 +12,7 @@ from app.store.migrate import migrate
 from app.store.plan import Plan, StopRule, Window
 from app.store.rounds import Verdict
 from app.store.states import State
-from app.store.views import experiment_view
+from app.views.experiments import experiment_view
 from engine.spec.experiment import ExperimentSpec
 from tests.services import claim, look, record, spec_with
 

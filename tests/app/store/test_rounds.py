@@ -7,9 +7,9 @@ import pytest
 from app.store import lifecycle, rounds
 from app.store.claims import Claim
 from app.store.database import Database
-from app.store.rounds import Verdict
+from app.store.rounds import FIELDS, Verdict
 from app.store.states import State
-from app.store.views import ROUND_FIELDS, experiment_view
+from app.views.experiments import experiment_view
 from engine.records import Dropped, Headline, RoundRecord, headline
 from tests.services import claim, look, record, submit
 
@@ -40,7 +40,7 @@ def stored(database: Database, key: str) -> list[dict[str, object]]:
 
 
 def test_the_store_has_the_fields_of_a_record_in_its_order() -> None:
-    assert tuple(RoundRecord.model_fields) == ROUND_FIELDS
+    assert tuple(RoundRecord.model_fields) == FIELDS
 
 
 def test_rounds_add_up_to_progress_headline_and_totals(database: Database) -> None:

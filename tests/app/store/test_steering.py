@@ -32,8 +32,8 @@ from app.store.migrate import migrate
 from app.store.plan import Plan
 from app.store.rounds import Verdict
 from app.store.states import AlreadyFinished, NotNow, State
-from app.store.sweep_views import summaries
 from app.store.tables import Artifact, Experiment, IdempotencyKey, LogLine, Round
+from app.views.sweeps import summaries
 from tests.services import claim, look, record, state, submit
 
 

@@ -12,9 +12,9 @@ from app.store import deliveries, experiments, lifecycle, rounds, steering, swee
 from app.store.database import Database
 from app.store.plan import Plan
 from app.store.states import State
-from app.store.sweep_views import SweepView, summaries, sweep_view
 from app.store.sweeps import NewRun, NotEnded
 from app.store.tables import Experiment, Sweep
+from app.views.sweeps import SweepView, summaries, sweep_view
 from engine.spec.experiment import ExperimentSpec
 from tests.services import claim, meanwhile, record, spec_with, state, submit
 

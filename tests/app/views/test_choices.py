@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from app.store import sweeps
-from app.store.choices import Choice, Choices
 from app.store.database import Database
 from app.store.plan import Plan
 from app.store.states import State
-from app.store.sweep_views import sweep_view
 from app.store.sweeps import NewRun
 from app.store.tables import Experiment
+from app.views.choices import Choice, Choices
+from app.views.sweeps import sweep_view
 from engine.spec.experiment import ExperimentSpec
 from tests.services import spec_with
 

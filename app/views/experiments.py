@@ -1,40 +1,18 @@
-"""How the outside sees an experiment and a round: the same shape in REST, events and the Python client."""
+"""How the outside sees an experiment."""
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.store.numbers import finite
 from app.store.plan import clock_text
+from app.store.rounds import headline_of
 from app.store.sound import sound_spec
 from app.store.states import State
-from app.store.tables import Experiment, LogLine, Round, Worker
+from app.store.tables import Experiment
 from engine.records import Headline, HeadlineRule, conditions, headline_rule, no_convergence
 
-ROUND_FIELDS = (
-    "round",
-    "accuracy",
-    "loss",
-    "scalars_up",
-    "scalars_down",
-    "bytes_up",
-    "bytes_down",
-    "client_flops",
-    "server_flops",
-    "eval_flops",
-    "seconds",
-    "client_seconds",
-    "server_seconds",
-    "cohort",
-    "client_accuracy",
-    "traces",
-    "dropped",
-    "validation_accuracy",
-)
-"""The fields of engine.records.RoundRecord, in its order."""
 FIRST_MOMENT = datetime(1, 1, 2, tzinfo=UTC).timestamp()
 LAST_MOMENT = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 
@@ -177,65 +155,10 @@ def experiment_view(row: Experiment, position: int | None = None) -> ExperimentV
     )
 
 
-def headline_of(row: Experiment) -> Headline:
-    """The columns of its numbers have the names of the headline's fields."""
-    return Headline(**{name: getattr(row, name) for name in Headline.model_fields})
-
-
-def round_view(row: Round) -> dict[str, Any]:
-    """The record as it came from the engine."""
-    return {name: getattr(row, name) for name in ROUND_FIELDS}
-
-
-def json_text(record: Any) -> str:
-    """Records as JSON; a number that is none, which PostgreSQL can hold, becomes null."""
-    try:
-        return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        return json_text(finite(record))
-
-
 def _window(row: Experiment) -> WindowView | None:
     if row.window_from is None or row.window_to is None:
         return None
     return WindowView(begin=clock_text(row.window_from), end=clock_text(row.window_to))
-
-
-class LogLineView(BaseModel):
-    """One line of a worker's log."""
-
-    number: int
-    at: str = Field(description="ISO 8601, UTC")
-    level: str
-    text: str
-
-
-def log_line_view(row: LogLine) -> LogLineView:
-    return LogLineView(number=row.number, at=iso(row.at), level=row.level, text=row.text)
-
-
-class WorkerView(BaseModel):
-    """A process that runs experiments."""
-
-    name: str
-    host: str
-    device: str
-    slots: int = Field(description="Experiments that it may run at once")
-    started_at: str = Field(description="ISO 8601, UTC")
-    last_seen: str
-    report: dict[str, Any] | None = Field(description="Memory, experiments, rounds a minute, versions")
-
-
-def worker_view(row: Worker) -> WorkerView:
-    return WorkerView(
-        name=row.name,
-        host=row.host,
-        device=row.device,
-        slots=row.slots,
-        started_at=iso(row.started_at),
-        last_seen=iso(row.last_seen),
-        report=row.report,
-    )
 
 
 def _iso(seconds: float | None) -> str | None:

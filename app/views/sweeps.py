@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import select
-from sqlmodel import Session, col
+from sqlmodel import Session
 
-from app.store import changes, pace, sweeps, workers
-from app.store.choices import Choices, Spread, choices, spread
+from app.store import changes, deliveries, pace, progress, sweeps, workers
+from app.store.progress import DELETED, Progress
 from app.store.sound import sound_spec
 from app.store.states import State
-from app.store.sweeps import Slot, Standing
+from app.store.sweeps import Slot
 from app.store.tables import Delivery, Experiment, Sweep
-from app.store.views import iso, not_converged
+from app.views.choices import Choices, Spread, choices, spread
+from app.views.experiments import iso, not_converged
 from engine.records import HeadlineRule, conditions, headline_rule
-
-BAD = (State.FAILED, State.DIVERGED)
 
 
 class RunView(BaseModel):
@@ -142,19 +140,19 @@ def swept_paths(sweep: Sweep) -> list[str]:
     return list(dict.fromkeys(path for cell in sweep.cells for path in cell))
 
 
-def _about(sweep: Sweep, progress: _Progress, seeds: Sequence[int]) -> dict[str, Any]:
+def _about(sweep: Sweep, reached: Progress, seeds: Sequence[int]) -> dict[str, Any]:
     return {
         "id": sweep.id,
         "name": sweep.name,
         "notes": sweep.notes,
         "tags": _listed(sweep, "tags", str),
-        "state": progress.state,
+        "state": reached.state,
         "created_at": iso(sweep.created_at),
-        "experiments": sum(progress.counts.values()),
+        "experiments": sum(reached.counts.values()),
         "reused": len(sweep.reused),
-        "counts": progress.counts,
-        "rounds_done": progress.done,
-        "rounds_total": progress.total,
+        "counts": reached.counts,
+        "rounds_done": reached.rounds_done,
+        "rounds_total": reached.rounds_total,
         "paths": swept_paths(sweep),
         "seeds": list(seeds),
     }
@@ -162,13 +160,8 @@ def _about(sweep: Sweep, progress: _Progress, seeds: Sequence[int]) -> dict[str,
 
 def summaries(session: Session, rows: Sequence[Sweep]) -> list[SweepSummary]:
     """For a page of the list."""
-    found = sweeps.standings(session, rows)
-    return [_summary(sweep, found[sweep.id]) for sweep in rows]
-
-
-def _summary(sweep: Sweep, rows: Sequence[Standing]) -> SweepSummary:
-    progress = _progress((state, rounds, next_round) for _, state, rounds, next_round in rows)
-    return SweepSummary(**_about(sweep, progress, _listed(sweep, "seeds", int)))
+    found = progress.of_sweeps(session, rows)
+    return [SweepSummary(**_about(sweep, found[sweep.id], _listed(sweep, "seeds", int))) for sweep in rows]
 
 
 def _listed(sweep: Sweep, name: str, kind: type) -> list[Any]:
@@ -182,21 +175,21 @@ def sweep_view(session: Session, sweep: Sweep, silent_seconds: float) -> SweepVi
     seq = changes.current(session)
     found = sweeps.slots(session, sweep)
     rows = [slot.experiment for slot in found]
-    gone = [sweeps.DELETED] * len(sweeps.deleted(session, sweep))
-    progress = _progress([*((row.state, row.rounds, row.next_round) for row in rows), *gone])
+    gone = [DELETED] * len(sweeps.deleted(session, sweep))
+    reached = Progress.of([*((row.state, row.rounds, row.next_round) for row in rows), *gone])
     by_cell: list[list[Slot]] = [[] for _ in sweep.cells]
     order = {seed: number for number, seed in enumerate(dict.fromkeys(_seeds(sweep, found)))}
     for slot in sorted(found, key=lambda slot: order[slot.seed]):
         by_cell[slot.cell].append(slot)
     return SweepView(
-        **_about(sweep, progress, list(order)),
+        **_about(sweep, reached, list(order)),
         document=sweep.document,
         cells=[_cell(values, runs) for values, runs in zip(sweep.cells, by_cell, strict=True)],
         choices=choices(sweep.document, sweep.cells, [[slot.experiment for slot in runs] for runs in by_cell]),
         comparable=_comparable(rows),
         time_left=time_left(session, rows, workers.live_slots(session, silent_seconds)),
         webhook=sweep.webhook,
-        deliveries=[_delivery(row) for row in _deliveries(session, sweep.id)],
+        deliveries=[_delivery(row) for row in deliveries.of_sweep(session, sweep.id)],
         seq=seq,
     )
 
@@ -261,11 +254,6 @@ def time_left(session: Session, rows: Sequence[Experiment], slots: int) -> TimeL
     spans = [pace.left(row, timing) for row, timing in found if timing is not None]
     seconds = max(sum(spans) / slots, max(spans)) if spans and slots else None
     return TimeLeft(seconds=seconds, unknown=len(open_rows) - len(spans), slots=slots)
-
-
-def _deliveries(session: Session, sweep: str) -> list[Delivery]:
-    query = select(Delivery).where(col(Delivery.sweep) == sweep).order_by(col(Delivery.id).desc()).limit(50)
-    return list(session.scalars(query))
 
 
 def _delivery(row: Delivery) -> DeliveryView:

@@ -1,5 +1,6 @@
-"""What a number may be in the store: finite or null."""
+"""What a number may be in a row and in JSON: finite or null."""
 
+import json
 import math
 from typing import Any
 
@@ -13,3 +14,11 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return value
+
+
+def json_text(record: Any) -> str:
+    """Records as JSON; a number that is none, which PostgreSQL can hold, becomes null."""
+    try:
+        return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        return json_text(finite(record))

@@ -5,9 +5,9 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from app.store.views import ROUND_FIELDS
+from engine.records import RoundRecord
 
-COLUMNS = tuple(name for name in ROUND_FIELDS if name != "traces")
+COLUMNS = tuple(name for name in RoundRecord.model_fields if name != "traces")
 
 
 def csv_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
