@@ -91,7 +91,7 @@ def ship(database: Database, runs: Sequence[Sequence["Finished"]], shipped: Path
     for run in (run for found in runs for run in found):
         row = rows[run.id]
         result = {
-            "spec": row.spec,
+            "spec": experiments.full_spec(row),
             "fingerprint": row.fingerprint,
             "partition_fingerprint": row.partition_fingerprint,
             "environment": row.environment,

@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from app.api import (
+    annotations,
     artifacts,
     catalog,
     checkpoints,
@@ -14,7 +15,6 @@ from app.api import (
     experiments,
     extend,
     health,
-    labels,
     partitions,
     rounds,
     sweeps,
@@ -34,7 +34,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 router = APIRouter(prefix="/api", responses=REFUSED)
 router.include_router(experiments.router)
 router.include_router(extend.router)
-router.include_router(labels.router)
+router.include_router(annotations.router)
 router.include_router(rounds.router)
 router.include_router(compare.router)
 router.include_router(sweeps.router)

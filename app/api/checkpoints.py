@@ -59,7 +59,7 @@ def get_checkpoint(use: Using, id: Id) -> Response:
     except (OSError, ValueError) as error:
         raise Refusal(409, f"the checkpoint of {id} cannot be read: {error}", field="id", value=id) from None
     journal = [json.dumps(line) for line in ({"fingerprint": row.fingerprint}, *records)]
-    texts = {"spec.json": json.dumps(row.spec, indent=2), "rounds.jsonl": "\n".join(journal)}
+    texts = {"spec.json": json.dumps(experiments.full_spec(row), indent=2), "rounds.jsonl": "\n".join(journal)}
     contents = {f"{id}/{name}": f"{text}\n".encode() for name, text in texts.items()}
     members = [*(Member(name, len(content), content) for name, content in contents.items()), *stored]
     headers = {

@@ -163,7 +163,7 @@ def new_page(request: Request, copy_of: Annotated[str, Query(alias="from")] = ""
     data = {
         "seq": seq,
         # a clone is about to differ: neither the name nor the notes of its model would be true of it
-        "spec": None if row is None else {**row.spec, "name": None, "notes": ""},
+        "spec": None if row is None else {**experiments.full_spec(row), "name": None, "notes": ""},
         "algorithm": algorithm or None,
         "catalogue": _form(known),
     }

@@ -36,6 +36,19 @@ def with_deleted(*columns: Any) -> Select[Any]:
     return select(*(columns or (Experiment,))).select_from(Experiment)
 
 
+ANNOTATIONS = ("name", "tags", "notes")
+"""What of a spec is for people and no part of its fingerprint. It is kept in columns of its own, and may change."""
+
+
+def full_spec(row: Experiment) -> dict[str, Any]:
+    """The complete spec, as it was submitted and annotated since."""
+    return {name: getattr(row, name) for name in ANNOTATIONS} | _without_annotations(row.spec)
+
+
+def _without_annotations(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in spec.items() if name not in ANNOTATIONS}
+
+
 class NotUnderstood(NotNow):
     """Another version stored a spec that this one does not take."""
 
@@ -51,7 +64,7 @@ def stored_spec(row: Experiment) -> "ExperimentSpec":
     from engine.spec.problems import SpecError
 
     try:
-        return ExperimentSpec.parse(row.spec)
+        return ExperimentSpec.parse(full_spec(row))
     except SpecError as error:
         raise NotUnderstood(row, error) from None
 
@@ -73,8 +86,9 @@ def submit(
 def submit_again(session: Session, old: Experiment) -> Experiment:
     """The same spec and plan as a new row, from the first round on; NotUnderstood: it could not run."""
     stored_spec(old)
-    kept = ("spec", "fingerprint", "priority", "window_from", "window_to", "stop", "sweep", "cell")
-    return _submit_one(session, {**{name: getattr(old, name) for name in kept}, "retry_of": old.id})
+    kept = ("fingerprint", "priority", "window_from", "window_to", "stop", "sweep", "cell")
+    columns = {name: getattr(old, name) for name in kept}
+    return _submit_one(session, {**columns, "spec": full_spec(old), "retry_of": old.id})
 
 
 def _submit_one(session: Session, entry: Mapping[str, Any]) -> Experiment:
@@ -111,10 +125,10 @@ def write_rows(session: Session, entries: Sequence[Mapping[str, Any]]) -> list[s
     rows = []
     for number, entry in enumerate(entries):
         spec = entry["spec"]
-        own = {name: spec[name] for name in ("name", "tags", "notes", "rounds")}
+        own = {name: spec[name] for name in (*ANNOTATIONS, "rounds")}
         own |= {"algorithm": spec["algorithm"]["name"], "dataset": spec["dataset"]["name"]}
         own |= {"id": new_id(), "place": number}
-        rows.append({**usual, **own, **entry})
+        rows.append({**usual, **own, **entry, "spec": _without_annotations(spec)})
     session.execute(insert(Experiment), rows)
     ids = [row["id"] for row in rows]
     claims.own(session, ids)

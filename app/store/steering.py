@@ -1,5 +1,6 @@
-"""What people ask of an experiment: pause, resume, another place in the queue, another try, delete and undelete."""
+"""What people ask of an experiment: pause, resume, another place or name, another try, delete and undelete."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, not_
@@ -69,6 +70,18 @@ def change_plan(session: Session, experiment: str, columns: dict[str, Any]) -> L
         return None
     for name, value in columns.items():
         setattr(row, name, value)
+    changes.touch(session, row)
+    return row
+
+
+def annotate(session: Session, experiment: str, given: Mapping[str, Any]) -> Locked | None:
+    """Another name, tags or notes. They are no part of the fingerprint, so they may change at any time."""
+    row = lifecycle.locked(session, experiment)
+    if row is None:
+        return None
+    for name in experiments.ANNOTATIONS:
+        if name in given:
+            setattr(row, name, given[name])
     changes.touch(session, row)
     return row
 

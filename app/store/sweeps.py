@@ -288,7 +288,7 @@ def retry(session: Session, sweep: Sweep, cell: int | None = None, anew: Sequenc
             "sweep": sweep.id,
             "cell": sweep.cells[slot.cell],
             "retry_of": slot.experiment.id,
-            "spec": slot.experiment.spec,
+            "spec": experiments.full_spec(slot.experiment),
             "fingerprint": slot.experiment.fingerprint,
             **{name: getattr(slot.experiment, name) if slot.own else own_plan[name] for name in _KEPT},
         }

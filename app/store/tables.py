@@ -54,6 +54,7 @@ class Experiment(SQLModel, table=True):
     algorithm: str = Field(sa_column=Column(String(64), nullable=False))
     dataset: str = Field(sa_column=Column(String(64), nullable=False))
     spec: dict[str, Any] = Field(sa_column=Column(Object(), nullable=False))
+    """Without name, tags and notes: app.store.experiments.full_spec."""
     fingerprint: str = Field(sa_column=Column(String(64), nullable=False))
     partition_fingerprint: str | None = Field(default=None, sa_column=Column(String(64)))
     environment: dict[str, Any] | None = Field(default=None, sa_column=Column(Object(nullable=True)))

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.store.experiments import full_spec
 from app.store.plan import clock_text
 from app.store.rounds import headline_of
 from app.store.sound import sound_spec
@@ -109,7 +110,7 @@ def not_converged(row: Experiment, spec: Mapping[str, Any]) -> bool:
 
 
 def experiment_view(row: Experiment, position: int | None = None) -> ExperimentView:
-    spec = sound_spec(row.spec)
+    spec = sound_spec(full_spec(row))
     return ExperimentView(
         id=row.id,
         name=row.name,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlmodel import Session
 
-from app.store import artifacts, labels, lifecycle, steering
+from app.store import artifacts, lifecycle, steering
 from app.store.artifacts import MAX_ATTEMPTS, ArtifactState, StoredFile
 from app.store.database import Database
 from app.store.states import State
@@ -149,7 +149,7 @@ def left_behind(database: Database, key: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda session, key: labels.relabel(session, key, {"name": "new"}),
+        lambda session, key: steering.annotate(session, key, {"name": "new"}),
         lambda session, key: steering.mark_deleted(session, key),
     ],
     ids=["relabel", "delete"],

@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from sqlmodel import SQLModel
 
 from app.store import database as database_module
-from app.store import rounds
+from app.store import experiments, rounds
 from app.store.database import Database, DatabaseUnusable
 from app.store.migrate import alembic_config, migrate
 from app.store.states import State
@@ -219,7 +219,7 @@ LONG = [pytest.mark.slow, pytest.mark.chaos]
 def migrated_without_loss(url: str, rows: int) -> None:
     store = old_store(url, rows)
     migrate(store)
-    assert rows_of(store) == (rows, "0007")
+    assert rows_of(store) == (rows, "0008")
     store.close()
 
 
@@ -233,6 +233,40 @@ def test_an_old_store_with_many_rows_is_migrated_without_loss(home: Path, rows: 
 def test_an_old_store_with_many_rows_is_migrated_without_loss_on_postgresql(postgres_server: str, rows: int) -> None:
     with postgres_database(postgres_server) as url:
         migrated_without_loss(url, rows)
+
+
+def annotations_are_kept_once(url: str) -> None:
+    """What stands in the columns holds: it is what lists have always shown."""
+    store = old_store(url, 3)
+    specs = [
+        '{"name": "old", "tags": ["a"], "notes": "", "training": {"lr": 1e-3}, "clients": 3}',
+        '{"clients": 3}',
+        "[1]",
+    ]
+    kind = "" if store.is_sqlite else "CAST(:spec AS JSON)"
+    with store.engine.begin() as connection:
+        for number, spec in enumerate(specs):
+            statement = text(f"UPDATE experiment SET name = 'new', spec = {kind or ':spec'} WHERE id = :id")  # noqa: S608
+            connection.execute(statement, {"spec": spec, "id": f"{number:026d}"})
+        if store.is_sqlite:
+            connection.execute(text("UPDATE experiment SET spec = 'no JSON' WHERE id = :id"), {"id": f"{2:026d}"})
+    migrate(store)
+    with store.read() as session:
+        first, other, damaged = (experiments.get_one(session, f"{number:026d}") for number in range(3))
+    assert first.spec == {"training": {"lr": 1e-3}, "clients": 3}
+    assert list(experiments.full_spec(first)) == ["name", "tags", "notes", "training", "clients"]
+    assert (experiments.full_spec(first)["name"], other.spec, damaged.spec) == ("new", {"clients": 3}, {})
+    store.close()
+
+
+def test_the_annotations_of_an_old_store_are_kept_once(home: Path) -> None:
+    annotations_are_kept_once(f"sqlite:///{home / 'old.db'}")
+
+
+@pytest.mark.postgres
+def test_the_annotations_of_an_old_store_are_kept_once_on_postgresql(postgres_server: str) -> None:
+    with postgres_database(postgres_server) as url:
+        annotations_are_kept_once(url)
 
 
 def test_a_round_of_an_old_store_left_nobody_out_and_was_not_validated(home: Path) -> None:
@@ -285,7 +319,7 @@ def killed_half_way(url: str, times: int) -> None:
     done = migration(url, 10_000)
     assert int(done.stdout) > last, "the last statement comes later than all of these"
     store = Database(url)
-    assert rows_of(store) == (100, "0007")
+    assert rows_of(store) == (100, "0008")
     store.close()
 
 

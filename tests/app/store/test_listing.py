@@ -9,7 +9,7 @@ from sqlalchemy import event
 from sqlmodel import Session
 
 from app.config import Settings
-from app.store import experiments, labels, lifecycle, listing
+from app.store import experiments, lifecycle, listing, steering
 from app.store.database import Database
 from app.store.listing import Filter, Sort
 from app.store.states import State
@@ -76,9 +76,12 @@ def test_labels_change_without_the_fingerprint(database: Database) -> None:
     experiment = submit(database, name="old")
     before = look(database, experiment)
     with database.write() as session:
-        labels.relabel(session, experiment, {"name": "new", "tags": ["seen"]})
+        steering.annotate(session, experiment, {"name": "new", "tags": ["seen"]})
     after = look(database, experiment)
-    assert (after.name, after.tags, after.spec["name"], after.spec["tags"]) == ("new", ["seen"], "new", ["seen"])
+    assert (after.name, after.tags, after.notes) == ("new", ["seen"], before.notes)
+    assert {"name", "tags", "notes"}.isdisjoint(after.spec), "they are kept once"
+    full = experiments.full_spec(after)
+    assert (full["name"], full["tags"], set(full)) == ("new", ["seen"], {"name", "tags", "notes", *after.spec})
     assert after.fingerprint == before.fingerprint
     assert after.state_seq > before.state_seq
 
@@ -104,7 +107,6 @@ def test_labels_changed_by_two_requests_at_once_are_both_kept(postgres: Database
             assert [answer.result() for answer in asked] == [200, 200]
     row = look(postgres, key)
     assert (row.name, row.tags) == ("new", ["seen"])
-    assert (row.spec["name"], row.spec["tags"]) == ("new", ["seen"])
 
 
 def plans(database: Database, look: Callable[[Session], object]) -> list[str]:

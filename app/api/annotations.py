@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from app.api.experiments import NOT_FOUND, Id
 from app.api.services import Services, Using, posted_json
 from app.errors import Refusal, not_found
-from app.store import labels
+from app.store import experiments, steering
 from app.views.experiments import ExperimentView, experiment_view
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import SpecError
@@ -39,17 +39,17 @@ BODY: dict[str, Any] = {
 
 
 @router.patch("/experiments/{id}", responses=NOT_FOUND, openapi_extra=BODY)
-async def relabel(use: Using, id: Id, request: Request) -> ExperimentView:
+async def annotate(use: Using, id: Id, request: Request) -> ExperimentView:
     """Change name, tags or notes. They are not part of the fingerprint, so this works in every state."""
     body = await posted_json(request)
     if not isinstance(body, dict) or not body:
         raise Refusal(422, "give at least one of name, tags and notes", field="", value=body)
-    unknown = [key for key in body if key not in labels.FIELDS]
+    unknown = [key for key in body if key not in experiments.ANNOTATIONS]
     if unknown:
-        message = f"only {', '.join(labels.FIELDS)} can be changed; everything else decides the result"
+        message = f"only {', '.join(experiments.ANNOTATIONS)} can be changed; everything else decides the result"
         raise Refusal(422, message, field=unknown[0], value=body[unknown[0]])
     _check(body)
-    answer = await run_in_threadpool(_relabel, use, id, body)
+    answer = await run_in_threadpool(_annotate, use, id, body)
     use.events.ring()
     return answer
 
@@ -63,9 +63,9 @@ def _check(body: dict[str, Any]) -> None:
             raise SpecError(wrong) from None
 
 
-def _relabel(use: Services, id: str, body: dict[str, Any]) -> ExperimentView:
+def _annotate(use: Services, id: str, body: dict[str, Any]) -> ExperimentView:
     with use.database.write() as session:
-        row = labels.relabel(session, id, body)
+        row = steering.annotate(session, id, body)
         if row is None:
             raise not_found("experiment", id)
         return experiment_view(row)
