@@ -41,8 +41,11 @@ export class Answer {
 
   async read() {
     this.timer = 0;
-    const [question, number] = [this.question, (this.asked += 1)];
-    const [value, error] = await this.ask(JSON.parse(question)).then((found) => [found, ""], (problem) => [null, problem.message]);
+    const [question, number] = [this.question, this.asked += 1];
+    const [value, error] = await this.ask(JSON.parse(question)).then(
+      (found) => [found, ""],
+      (problem) => [null, problem.message],
+    );
     if (question !== this.question || number < this.taken) return;
     [this.answers, this.taken, this.value, this.error] = [question, number, value, error];
     this.arrived();

@@ -16,7 +16,11 @@ async function call(path, options = {}) {
     response = await fetch(path, { headers: { accept: "application/json" }, ...options });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ApiError(0, [{ field: "", message: "The server does not answer. Is FedArena still running?", value: null }]);
+    throw new ApiError(0, [{
+      field: "",
+      message: "The server does not answer. Is FedArena still running?",
+      value: null,
+    }]);
   }
   const text = await response.text();
   let body = null;
@@ -26,7 +30,8 @@ async function call(path, options = {}) {
     body = null; // a proxy's HTML page, for example; the status tells enough
   }
   if (response.ok) return body;
-  const errors = body?.errors ?? [{ field: "", message: `The server answered with status ${response.status}.`, value: null }];
+  const errors = body?.errors ??
+    [{ field: "", message: `The server answered with status ${response.status}.`, value: null }];
   throw new ApiError(response.status, errors);
 }
 
@@ -40,7 +45,11 @@ function post(path, body, headers = {}, signal = undefined) {
 }
 
 function patch(path, body) {
-  return call(path, { method: "PATCH", headers: { accept: "application/json", "content-type": "application/json" }, body: JSON.stringify(body) });
+  return call(path, {
+    method: "PATCH",
+    headers: { accept: "application/json", "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
 }
 
 /** YAML goes as it was written: the server alone reads it. */
@@ -80,8 +89,10 @@ export const api = {
   resume: (id) => post(`/api/experiments/${encodeURIComponent(id)}/resume`, {}),
   retry: (id) => post(`/api/experiments/${encodeURIComponent(id)}/retry`, {}),
   /** With another number of rounds. */
-  extend: (id, rounds, key) => post(`/api/experiments/${encodeURIComponent(id)}/extend`, { rounds }, { "idempotency-key": key }),
-  remove: (id) => call(`/api/experiments/${encodeURIComponent(id)}`, { method: "DELETE", headers: { accept: "application/json" } }),
+  extend: (id, rounds, key) =>
+    post(`/api/experiments/${encodeURIComponent(id)}/extend`, { rounds }, { "idempotency-key": key }),
+  remove: (id) =>
+    call(`/api/experiments/${encodeURIComponent(id)}`, { method: "DELETE", headers: { accept: "application/json" } }),
   undelete: (id) => post(`/api/experiments/${encodeURIComponent(id)}/undelete`, {}),
   log: (id, after = 0) => call(`/api/experiments/${encodeURIComponent(id)}/log${query({ after })}`),
   relabel: (id, labels) => patch(`/api/experiments/${encodeURIComponent(id)}`, labels),
@@ -96,7 +107,8 @@ export const api = {
   cancelSweep: (id) => post(`/api/sweeps/${encodeURIComponent(id)}/cancel`, {}),
   retrySweep: (id, cell = null) => post(`/api/sweeps/${encodeURIComponent(id)}/retry${query({ cell })}`, {}),
   artifacts: (id) => call(`/api/experiments/${encodeURIComponent(id)}/artifacts`),
-  want: (id, kind, parameters = {}) => post(`/api/experiments/${encodeURIComponent(id)}/artifacts`, { kind, parameters }),
+  want: (id, kind, parameters = {}) =>
+    post(`/api/experiments/${encodeURIComponent(id)}/artifacts`, { kind, parameters }),
   document: (path) => call(path),
   catalog: () => call("/api/catalog"),
   check: (spec, signal) => post("/api/check", spec, {}, signal),

@@ -82,14 +82,25 @@ class Artifacts {
     const ready = this.rows.filter((row) => row.state === "ready");
     const open = this.rows.filter((row) => OPEN.has(row.state));
     const failed = this.rows.filter((row) => row.state === "failed");
-    setText(one("#artifacts-hint"), finished ? (this.rows.length ? "" : "Made by a worker when you ask for them.") : "Available when the experiment has finished.");
+    setText(
+      one("#artifacts-hint"),
+      finished
+        ? (this.rows.length ? "" : "Made by a worker when you ask for them.")
+        : "Available when the experiment has finished.",
+    );
     for (const button of this.root.querySelectorAll("[data-want]")) {
       const kind = /** @type {HTMLElement} */ (button).dataset.want;
       /** @type {HTMLElement} */ (button).hidden = !finished || ready.some((row) => row.kind === kind);
       /** @type {HTMLButtonElement} */ (button).disabled = open.some((row) => row.kind === kind);
     }
     const lines = [
-      ...(finished ? open : []).map((row) => `${WAITING[row.kind] ?? row.kind}: ${row.state === "running" ? "a worker makes them now" : "waiting for a worker; they are made before the next experiment"} …`),
+      ...(finished ? open : []).map((row) =>
+        `${WAITING[row.kind] ?? row.kind}: ${
+          row.state === "running"
+            ? "a worker makes them now"
+            : "waiting for a worker; they are made before the next experiment"
+        } …`
+      ),
       ...failed.map((row) => `${WAITING[row.kind] ?? row.kind} failed: ${row.error}`),
     ];
     const progress = one("#artifacts-progress");
@@ -114,8 +125,26 @@ class Artifacts {
           h("td", {}, WHAT[row.kind] ?? row.kind),
           h("td", { class: "right" }, formatBytes(row.bytes)),
           h("td", { class: "code", title: row.sha256 }, `${row.sha256.slice(0, 12)}…`),
-          h("td", { class: "right" }, row.kind === "weights" ? h("button", { type: "button", class: "tool", "data-copy": "", "data-text": pretrained(row), title: "The lines of a spec that starts from these networks" }, "Copy as models.pretrained") : h("button", { type: "button", class: "tool", "data-copy": "", "data-text": row.sha256, "aria-label": `Copy the checksum of ${row.name}` }, "Copy")),
-        ),
+          h(
+            "td",
+            { class: "right" },
+            row.kind === "weights"
+              ? h("button", {
+                type: "button",
+                class: "tool",
+                "data-copy": "",
+                "data-text": pretrained(row),
+                title: "The lines of a spec that starts from these networks",
+              }, "Copy as models.pretrained")
+              : h("button", {
+                type: "button",
+                class: "tool",
+                "data-copy": "",
+                "data-text": row.sha256,
+                "aria-label": `Copy the checksum of ${row.name}`,
+              }, "Copy"),
+          ),
+        )
       ),
     );
   }
@@ -130,8 +159,20 @@ class Artifacts {
       h(
         "figure",
         { class: "pictures" },
-        h("img", { src: address(row), alt: `Images of ${count} clients above what the shared proxy makes of them`, loading: "lazy" }),
-        h("figcaption", { class: "muted small" }, `${part === "test" ? "Test" : "Training"} images above what the shared proxy of the last round makes of them, up to ${integer(samples)} of each client. Enhanced values have no fixed range: every image is stretched to black and white on its own. The numbers themselves are in the file below.`),
+        h("img", {
+          src: address(row),
+          alt: `Images of ${count} clients above what the shared proxy makes of them`,
+          loading: "lazy",
+        }),
+        h(
+          "figcaption",
+          { class: "muted small" },
+          `${
+            part === "test" ? "Test" : "Training"
+          } images above what the shared proxy of the last round makes of them, up to ${
+            integer(samples)
+          } of each client. Enhanced values have no fixed range: every image is stretched to black and white on its own. The numbers themselves are in the file below.`,
+        ),
       ),
     );
   }

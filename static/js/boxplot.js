@@ -46,10 +46,11 @@ export class Boxplot {
             ...this.rounds.flatMap(({ round, values }) => values.map((value) => [round, value])),
           ]),
           "text/csv",
-        ),
-      ),
-      toolButton("SVG", "Download this chart as a vector image", () =>
-        download(`${file()}.svg`, this.toSvg(), "image/svg+xml"),
+        )),
+      toolButton(
+        "SVG",
+        "Download this chart as a vector image",
+        () => download(`${file()}.svg`, this.toSvg(), "image/svg+xml"),
       ),
       toolButton("PNG", "Download this chart as an image", () => downloadPng(`${file()}.png`, this.toSvg())),
     );
@@ -163,8 +164,9 @@ export class Boxplot {
           shape("circle", { ...line, fill: ink.surface, cx: centre, cy: y(mean(values)), r: 2.5 }),
         ),
       );
-      if ((shown.length - 1 - index) % labelStep === 0)
+      if ((shown.length - 1 - index) % labelStep === 0) {
         parts.push(shape("text", { ...words, x: centre, y: HEIGHT - SIDE.bottom + 16 }, String(round)));
+      }
     });
     parts.push(
       shape("text", { ...words, x: SIDE.left + (width - SIDE.left - SIDE.right) / 2, y: HEIGHT - 3 }, "Round"),

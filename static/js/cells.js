@@ -3,7 +3,7 @@
 import { swatch } from "./chart-swatch.js";
 import { methodStyle, methodTitle } from "./colours.js";
 import { h } from "./dom.js";
-import { METHOD, fieldTitle, show } from "./series.js";
+import { fieldTitle, METHOD, show } from "./series.js";
 
 export const ENDED = new Set(["finished", "failed", "cancelled", "diverged", "not_applicable"]);
 export const RETRIED = new Set(["failed", "cancelled", "diverged"]);
@@ -74,7 +74,9 @@ export function cellText(paths, values) {
 /** A chosen setting in words: "lr 0.01, epochs 5"; of a method its parameters, as its name stands beside. */
 export function settingText(values) {
   const words = ([path, value]) => {
-    if (value === null || typeof value !== "object" || Array.isArray(value)) return [`${fieldTitle(path)} ${show(value)}`];
+    if (value === null || typeof value !== "object" || Array.isArray(value)) {
+      return [`${fieldTitle(path)} ${show(value)}`];
+    }
     return Object.entries(value).flatMap(([key, inner]) => (key === "name" ? [] : words([key, inner])));
   };
   return Object.entries(values).flatMap(words).join(", ") || "–";

@@ -19,7 +19,14 @@ function library() {
 
 /** The colours of the page as it looks now. */
 function inks() {
-  return { dark: isDark(), text: cssColour("--text"), muted: cssColour("--text-muted"), line: cssColour("--line"), grid: cssColour("--grid"), surface: cssColour("--surface") };
+  return {
+    dark: isDark(),
+    text: cssColour("--text"),
+    muted: cssColour("--text-muted"),
+    line: cssColour("--line"),
+    grid: cssColour("--grid"),
+    surface: cssColour("--surface"),
+  };
 }
 
 /** The colour of a method on this ground. @param {{light: string, dark: string}} style */
@@ -44,7 +51,14 @@ export function axis(ink, title, more = {}) {
 
 /** The lines of a tooltip as elements: text stays text. @param {string} head @param {[string, string][]} rows */
 export function tip(head, rows) {
-  return h("div", {}, h("div", { class: "tip-head" }, head), rows.map(([name, value]) => h("div", { class: "tip-row" }, h("span", { class: "tip-name" }, name), h("span", { class: "num" }, value))));
+  return h(
+    "div",
+    {},
+    h("div", { class: "tip-head" }, head),
+    rows.map(([name, value]) =>
+      h("div", { class: "tip-row" }, h("span", { class: "tip-name" }, name), h("span", { class: "num" }, value))
+    ),
+  );
 }
 
 const LABEL = { size: 12, height: 15, gap: 4 };
@@ -68,8 +82,15 @@ const RINGS = [0, 8, 16, 26, 38, 52, 70];
  */
 export function placeNames(bubbles, frame) {
   const taken = /** @type {any[]} */ ([]);
-  const circles = bubbles.map(({ x, y, radius }) => ({ left: x - radius, right: x + radius, top: y - radius, bottom: y + radius }));
-  const overlap = (a, b) => Math.max(0, Math.min(a.right, b.right) - Math.max(a.left, b.left)) * Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top));
+  const circles = bubbles.map(({ x, y, radius }) => ({
+    left: x - radius,
+    right: x + radius,
+    top: y - radius,
+    bottom: y + radius,
+  }));
+  const overlap = (a, b) =>
+    Math.max(0, Math.min(a.right, b.right) - Math.max(a.left, b.left)) *
+    Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top));
   const found = new Map();
   // from the rim to the middle: who stands free keeps the usual place, the crowd shares what is left
   const crowd = (one) => circles.reduce((sum, other) => sum + overlap(grown(circles[one]), other), 0);
@@ -87,15 +108,23 @@ export function placeNames(bubbles, frame) {
         const box = { left, right: left + width, top: middle - LABEL.height / 2, bottom: middle + LABEL.height / 2 };
         const outside = width * LABEL.height - overlap(box, frame);
         // a name that stands nearer to another bubble would be read as that one's
-        const stolen = bubbles.some((other, place) => place !== index && away(box, other) <= away(box, bubbles[index]) + 2) ? 150 : 0;
-        const cost = outside * 4 + stolen + [...taken, ...circles].reduce((sum, other) => sum + overlap(box, other), 0) + ring / 10;
+        const stolen = bubbles.some((other, place) =>
+            place !== index && away(box, other) <= away(box, bubbles[index]) + 2
+          )
+          ? 150
+          : 0;
+        const cost = outside * 4 + stolen + [...taken, ...circles].reduce((sum, other) =>
+          sum + overlap(box, other), 0) +
+          ring / 10;
         if (best === null || cost < best.cost) best = { cost, box, left, middle, ring, angle };
       }
       if (best.cost <= ring / 10 + 0.01) break;
     }
     taken.push(best.box);
     const [cos, sin] = [Math.cos(best.angle), Math.sin(best.angle)];
-    const line = best.ring < 8 ? null : [x + radius * cos, y + radius * sin, x + (radius + best.ring) * cos, y + (radius + best.ring) * sin];
+    const line = best.ring < 8
+      ? null
+      : [x + radius * cos, y + radius * sin, x + (radius + best.ring) * cos, y + (radius + best.ring) * sin];
     found.set(index, { x: best.left, y: best.middle, line });
   }
   return bubbles.map((_, index) => found.get(index));
@@ -141,8 +170,16 @@ export class Plot {
         h(
           "div",
           { class: "tools" },
-          toolButton("CSV", "Download the data of this chart", () => download(`${this.file()}.csv`, csv(this.rows), "text/csv")),
-          toolButton("SVG", "Download this chart as a vector image", async () => download(`${this.file()}.svg`, await this.toSvg(), "image/svg+xml")),
+          toolButton(
+            "CSV",
+            "Download the data of this chart",
+            () => download(`${this.file()}.csv`, csv(this.rows), "text/csv"),
+          ),
+          toolButton(
+            "SVG",
+            "Download this chart as a vector image",
+            async () => download(`${this.file()}.svg`, await this.toSvg(), "image/svg+xml"),
+          ),
           toolButton("PNG", "Download this chart as an image", () => this.toPng()),
         ),
       ),
@@ -205,7 +242,14 @@ export class Plot {
       animation: false,
       textStyle: { fontFamily: FONT, color: ink.text },
       ...rest,
-      tooltip: { confine: true, transitionDuration: 0, backgroundColor: cssColour("--raised"), borderColor: cssColour("--line"), textStyle: { color: ink.text, fontSize: 12, fontFamily: FONT }, ...tooltip },
+      tooltip: {
+        confine: true,
+        transitionDuration: 0,
+        backgroundColor: cssColour("--raised"),
+        borderColor: cssColour("--line"),
+        textStyle: { color: ink.text, fontSize: 12, fontFamily: FONT },
+        ...tooltip,
+      },
     };
   }
 
@@ -213,7 +257,12 @@ export class Plot {
   async toSvg() {
     if (!this.option) return '<svg xmlns="http://www.w3.org/2000/svg"/>';
     const { init } = await library();
-    const paper = init(null, null, { renderer: "svg", ssr: true, width: this.stage.clientWidth, height: this.stage.clientHeight });
+    const paper = init(null, null, {
+      renderer: "svg",
+      ssr: true,
+      width: this.stage.clientWidth,
+      height: this.stage.clientHeight,
+    });
     paper.setOption({ backgroundColor: PAPER.surface, ...this.whole(PAPER) });
     const text = paper.renderToSVGString();
     paper.dispose();

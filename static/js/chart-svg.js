@@ -2,7 +2,7 @@
 
 import { LABEL_HEIGHT, spread } from "./chart.js";
 import { escapeXml } from "./svg-pen.js";
-import { QUANTITIES, axisTitle } from "./units.js";
+import { axisTitle, QUANTITIES } from "./units.js";
 
 const WIDTH = 900;
 const HEIGHT = 460;
@@ -70,8 +70,9 @@ export function chartSvg(chart) {
   const xTicks = chart.bars ? chart.data[0] : chart.xTicks(x0, x1, 8);
   const every = chart.bars ? Math.max(1, Math.ceil(xTicks.length / 24)) : 1;
   xTicks.forEach((value, index) => {
-    if (index % every === 0)
+    if (index % every === 0) {
       out.push(text(px(value), bottom + 18, (chart.xText ?? x.tick)(value), 'text-anchor="middle"'));
+    }
   });
   out.push(`<line x1="${EDGE.left}" x2="${right}" y1="${bottom}" y2="${bottom}" stroke="#9aa0a8"/>`);
   out.push(text((EDGE.left + right) / 2, height - 14, axisTitle(chart.xQuantity), 'text-anchor="middle"'));
@@ -145,12 +146,14 @@ export function chartSvg(chart) {
     );
     if (mark.label) out.push(text(left, top - 10, mark.label, `text-anchor="${left > right - 90 ? "end" : "middle"}"`));
   }
-  for (const { line, value, at } of spread(
-    labels.map((end) => ({ ...end, at: py(end.value) })),
-    EDGE.top,
-    bottom,
-  )) {
-    if (sample)
+  for (
+    const { line, value, at } of spread(
+      labels.map((end) => ({ ...end, at: py(end.value) })),
+      EDGE.top,
+      bottom,
+    )
+  ) {
+    if (sample) {
       out.push(
         shape("line", {
           class: "sample",
@@ -163,6 +166,7 @@ export function chartSvg(chart) {
           "stroke-dasharray": line.style.dash.map((part) => 0.7 * part).join(" "),
         }),
       );
+    }
     out.push(
       text(right + 8 + sample, at + 4, labelOf({ line, value }), `fill="${line.style.light}" font-weight="600"`),
     );

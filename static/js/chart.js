@@ -5,7 +5,7 @@ import { chartSvg } from "./chart-svg.js";
 import { swatch } from "./chart-swatch.js";
 import { download, downloadPng, fill, h, toolButton } from "./dom.js";
 import { csv } from "./table.js";
-import { QUANTITIES, axisTitle, logTicks, ticks } from "./units.js";
+import { axisTitle, logTicks, QUANTITIES, ticks } from "./units.js";
 
 /* global uPlot */
 
@@ -93,7 +93,23 @@ export class Chart {
    *   `tools` stand before the exports; `changed` is called when a reader zooms or hides a line; `whole` gives the
    *   lines for a CSV where those on the screen are thinned or smoothed
    */
-  constructor(root, { name, title, x = "round", y, sync = "", bars = false, compact = false, empty = "No data yet.", file = () => name, tools = [], changed = () => {}, whole = async () => this.lines }) {
+  constructor(
+    root,
+    {
+      name,
+      title,
+      x = "round",
+      y,
+      sync = "",
+      bars = false,
+      compact = false,
+      empty = "No data yet.",
+      file = () => name,
+      tools = [],
+      changed = () => {},
+      whole = async () => this.lines,
+    },
+  ) {
     this.root = root;
     this.name = name;
     this.title = title;
@@ -161,8 +177,16 @@ export class Chart {
           { class: "tools" },
           this.resetButton,
           this.tools,
-          toolButton("CSV", "Download the data of this chart", async () => download(`${this.file()}.csv`, this.toCsv(await this.whole()), "text/csv")),
-          toolButton("SVG", "Download this chart as a vector image", () => download(`${this.file()}.svg`, this.toSvg(), "image/svg+xml")),
+          toolButton(
+            "CSV",
+            "Download the data of this chart",
+            async () => download(`${this.file()}.csv`, this.toCsv(await this.whole()), "text/csv"),
+          ),
+          toolButton(
+            "SVG",
+            "Download this chart as a vector image",
+            () => download(`${this.file()}.svg`, this.toSvg(), "image/svg+xml"),
+          ),
           toolButton("PNG", "Download this chart as an image", () => this.toPng()),
         ),
       ),
@@ -285,7 +309,13 @@ export class Chart {
     const pen = document.createElement("canvas").getContext("2d");
     pen.font = TITLE_FONT;
     const value = QUANTITIES[this.yQuantity].value;
-    return Math.ceil(Math.max(...this.labelled.map((line) => pen.measureText(this.compact ? value(lastOf(line.y) ?? 0.888) : `${line.label}  ${value(0.888)}`).width)));
+    return Math.ceil(
+      Math.max(
+        ...this.labelled.map((line) =>
+          pen.measureText(this.compact ? value(lastOf(line.y) ?? 0.888) : `${line.label}  ${value(0.888)}`).width
+        ),
+      ),
+    );
   }
 
   colour(line) {
@@ -330,7 +360,11 @@ export class Chart {
         const edge = { show, spanGaps: true, width: 0, stroke: "transparent", points: { show: false } };
         series.push({ ...edge }, { ...edge });
         const faded = () => this.focus !== null && this.focus !== line.key;
-        bands.push({ series: [index + 2, index + 1], fill: () => (faded() ? "transparent" : `${this.colour(line)}26`), show });
+        bands.push({
+          series: [index + 2, index + 1],
+          fill: () => (faded() ? "transparent" : `${this.colour(line)}26`),
+          show,
+        });
       }
     }
     const room = this.stage.clientWidth < 560 ? 64 : 84;
@@ -355,7 +389,10 @@ export class Chart {
           grid: { show: false },
           ticks: { stroke: () => cssColour("--line"), width: 1, size: 4 },
           border: { show: true, stroke: () => cssColour("--line"), width: 1 },
-          splits: (u, i, low, high) => this.bars ? everyBar(low, high, u.bbox.width / devicePixelRatio) : this.xTicks(low, high, Math.max(2, u.bbox.width / devicePixelRatio / room)),
+          splits: (u, i, low, high) =>
+            this.bars
+              ? everyBar(low, high, u.bbox.width / devicePixelRatio)
+              : this.xTicks(low, high, Math.max(2, u.bbox.width / devicePixelRatio / room)),
           filter: (u, splits) => splits,
           values: (u, splits) => splits.map((value) => (this.xText ?? x.tick)(value)),
         },
@@ -369,7 +406,12 @@ export class Chart {
           gap: 6,
           grid: { stroke: () => cssColour("--grid"), width: 1 },
           ticks: { show: false },
-          splits: (u, i, low, high) => (this.nothing ? [0] : this.yTicks(low, high, Math.max(2, u.bbox.height / devicePixelRatio / 44))),
+          splits: (
+            u,
+            i,
+            low,
+            high,
+          ) => (this.nothing ? [0] : this.yTicks(low, high, Math.max(2, u.bbox.height / devicePixelRatio / 44))),
           filter: (u, splits) => splits,
           values: (u, splits) => splits.map(y.tick),
         },
@@ -492,7 +534,12 @@ export class Chart {
       const { line } = place;
       let button = known.get(line.key);
       if (!button) {
-        button = h("button", { type: "button", class: "end-label", data: { key: line.key }, on: this.answers(line.key) });
+        button = h("button", {
+          type: "button",
+          class: "end-label",
+          data: { key: line.key },
+          on: this.answers(line.key),
+        });
         button.append(...["end-sample", "end-name", "end-value num"].map((part) => h("span", { class: part })));
         this.labels.append(button);
       }
@@ -522,7 +569,19 @@ export class Chart {
       .sort((a, b) => (b.value ?? -Infinity) - (a.value ?? -Infinity))
       .map(({ line, value }) => {
         let item = known.get(line.key);
-        if (!item) item = h("li", { data: { key: line.key } }, h("button", { type: "button", class: "legend-item", on: this.answers(line.key) }, swatch(line.style), h("span", { class: "legend-name" }), h("span", { class: "num" })));
+        if (!item) {
+          item = h(
+            "li",
+            { data: { key: line.key } },
+            h(
+              "button",
+              { type: "button", class: "legend-item", on: this.answers(line.key) },
+              swatch(line.style),
+              h("span", { class: "legend-name" }),
+              h("span", { class: "num" }),
+            ),
+          );
+        }
         const [, name, number] = item.firstChild.children;
         item.firstChild.setAttribute("aria-pressed", String(!this.hidden.has(line.key)));
         name.textContent = line.label;
@@ -530,7 +589,9 @@ export class Chart {
         return item;
       });
     // a name that has the pointer or the keyboard must not be made anew under it
-    if (items.length !== this.legend.children.length || items.some((item, index) => item !== this.legend.children[index])) this.legend.replaceChildren(...items);
+    if (
+      items.length !== this.legend.children.length || items.some((item, index) => item !== this.legend.children[index])
+    ) this.legend.replaceChildren(...items);
   }
 
   drawMarks(u) {
@@ -597,12 +658,23 @@ export class Chart {
       rows.push({ line, value: line.y[index], spread });
     }
     rows.sort((a, b) => b.value - a.value);
-    const head = this.bars || this.xText ? (this.xText ? `${x.title} ${this.xText(u.data[0][idx])}` : "") : `${this.xQuantity === "round" ? "Round " : ""}${(this.xQuantity === "round" ? x.tick(u.data[0][idx]) : x.value(at))}`;
+    const head = this.bars || this.xText
+      ? (this.xText ? `${x.title} ${this.xText(u.data[0][idx])}` : "")
+      : `${
+        this.xQuantity === "round" ? "Round " : ""
+      }${(this.xQuantity === "round" ? x.tick(u.data[0][idx]) : x.value(at))}`;
     fill(
       this.tip,
       h("div", { class: "tip-head" }, head),
       rows.slice(0, 12).map(({ line, value, spread }) =>
-        h("div", { class: "tip-row" }, this.bars ? null : swatch(line.style), h("span", { class: "tip-name" }, line.label), h("span", { class: "num" }, y.value(value)), spread ? h("span", { class: "tip-spread num" }, spread) : null),
+        h(
+          "div",
+          { class: "tip-row" },
+          this.bars ? null : swatch(line.style),
+          h("span", { class: "tip-name" }, line.label),
+          h("span", { class: "num" }, y.value(value)),
+          spread ? h("span", { class: "tip-spread num" }, spread) : null,
+        )
       ),
       rows.length > 12 ? h("div", { class: "tip-more" }, `and ${rows.length - 12} more`) : null,
     );
@@ -610,7 +682,9 @@ export class Chart {
     const plotLeft = u.bbox.left / devicePixelRatio + left;
     const width = this.tip.offsetWidth;
     const flip = plotLeft + 16 + width > box.width - 4;
-    this.tip.style.transform = `translate(${Math.max(0, Math.round(flip ? plotLeft - width - 12 : plotLeft + 12))}px, 14px)`;
+    this.tip.style.transform = `translate(${
+      Math.max(0, Math.round(flip ? plotLeft - width - 12 : plotLeft + 12))
+    }px, 14px)`;
   }
 
   /** One column for x, one per visible line, and its band where there is one. */
@@ -622,10 +696,12 @@ export class Chart {
       if (line.low) columns.push(`${line.label} low`, `${line.label} high`);
     }
     const data = align(shown);
-    const rows = data[0].map((_, index) => data.map((column, place) => {
-      const value = column[index];
-      return place === 0 && this.xText ? this.xText(value) : value ?? "";
-    }));
+    const rows = data[0].map((_, index) =>
+      data.map((column, place) => {
+        const value = column[index];
+        return place === 0 && this.xText ? this.xText(value) : value ?? "";
+      })
+    );
     return csv([columns, ...rows]);
   }
 
@@ -641,15 +717,28 @@ export class Chart {
 /** A logarithmic axis has no place for zero: such points are left out. */
 function positive(line, logX, logY) {
   const kept = line.x.map((_, index) => index).filter((index) => !logX || line.x[index] > 0);
-  const pick = (values) => kept.map((index) => (logY && values[index] !== null && values[index] <= 0 ? null : values[index]));
-  const low = line.low && kept.map((index) => (line.low[index] === null ? null : logY ? Math.max(line.low[index], line.y[index] / 100) : line.low[index]));
-  return { ...line, x: kept.map((index) => line.x[index]), y: pick(line.y), ...(line.low ? { low, high: pick(line.high), bandText: line.bandText && ((index) => line.bandText(kept[index])) } : {}) };
+  const pick = (values) =>
+    kept.map((index) => (logY && values[index] !== null && values[index] <= 0 ? null : values[index]));
+  const low = line.low &&
+    kept.map((
+      index,
+    ) => (line.low[index] === null ? null : logY ? Math.max(line.low[index], line.y[index] / 100) : line.low[index]));
+  return {
+    ...line,
+    x: kept.map((index) => line.x[index]),
+    y: pick(line.y),
+    ...(line.low
+      ? { low, high: pick(line.high), bandText: line.bandText && ((index) => line.bandText(kept[index])) }
+      : {}),
+  };
 }
 
 /** All lines over one common x, as uPlot wants them; a missing point is undefined and does not break the line. */
 function align(lines) {
   const first = lines[0]?.x ?? [];
-  const same = lines.every((line) => line.x.length === first.length && line.x.every((value, index) => value === first[index]));
+  const same = lines.every((line) =>
+    line.x.length === first.length && line.x.every((value, index) => value === first[index])
+  );
   const xs = same ? first : [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
   const place = new Map(same ? [] : xs.map((value, index) => [value, index]));
   const data = [xs];

@@ -24,7 +24,11 @@ function placeOf(id, family) {
   if (Object.hasOwn(METHODS, id)) return METHODS[id];
   let hash = 2166136261;
   for (const letter of id) hash = Math.imul(hash ^ letter.codePointAt(0), 16777619) >>> 0;
-  return { family: Object.hasOwn(PALETTE, family) ? family : "homogeneous", tone: hash % 4, dash: hash % DASHES.length };
+  return {
+    family: Object.hasOwn(PALETTE, family) ? family : "homogeneous",
+    tone: hash % 4,
+    dash: hash % DASHES.length,
+  };
 }
 
 /**

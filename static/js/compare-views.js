@@ -3,11 +3,11 @@
 import { Answer } from "./answer.js";
 import { api } from "./api.js";
 import { MOST_END_LABELS, spread as apart } from "./chart.js";
-import { FONT, Plot, axis, colourOn, placeNames, tip } from "./chart-echarts.js";
+import { axis, colourOn, FONT, placeNames, Plot, tip } from "./chart-echarts.js";
 import { swatch } from "./chart-swatch.js";
 import { fill, h, one, setText } from "./dom.js";
-import { METHOD, fieldHead, fieldTitle, flatten, mean, quantile, show, std } from "./series.js";
-import { QUANTITIES, formatBytes, formatFlops, percent, ticks } from "./units.js";
+import { fieldHead, fieldTitle, flatten, mean, METHOD, quantile, show, std } from "./series.js";
+import { formatBytes, formatFlops, percent, QUANTITIES, ticks } from "./units.js";
 
 const points = (fraction) => `${fraction >= 0 ? "+" : "−"}${Math.abs(100 * fraction).toFixed(2)}`;
 const inPercent = (fraction) => Number((100 * fraction).toFixed(4));
@@ -111,7 +111,7 @@ export class Boxes {
                 value: [inPercent(item.value), place],
                 name: `client ${item.client}, seed ${item.seed}`,
                 itemStyle: { color: "transparent", borderColor: colourOn(ink, box.group.style), borderWidth: 1.2 },
-              })),
+              }))
           ),
         },
       ],
@@ -186,11 +186,12 @@ export class Wins {
     const pairs = [...first]
       .filter(([key]) => second.has(key))
       .map(([key, item]) => ({ client: item.client, seed: item.seed, a: item.value, b: second.get(key).value }));
-    if (!pairs.length)
+    if (!pairs.length) {
       return empty(
         table.error ||
           "They have no tested client in common: their partitions differ, or no client was tested by both.",
       );
+    }
     pairs.forEach((pair) => (pair.difference = Number((pair.a - pair.b).toFixed(12))));
     pairs.sort((x, y) => y.difference - x.difference);
     const wins = pairs.filter((pair) => pair.difference > 0).length;
@@ -335,10 +336,11 @@ export class Price {
     const drawn = rows.filter((row) => row.accuracy !== null && row.bytes !== null && row.flops !== null);
     const left = rows.filter((row) => !drawn.includes(row)).map((row) => row.group.label);
     const until = target === null ? "in total" : `to ${percent(target)}`;
-    if (!drawn.length)
+    if (!drawn.length) {
       return this.plot.empty(
         target === null ? "No round was tested yet." : `No method reaches ${percent(target)} with all its seeds.`,
       );
+    }
     const sent = drawn.map((row) => row.bytes).filter((value) => value > 0);
     const least = sent.length ? Math.min(...sent) : 1;
     const most = sent.length ? Math.max(...sent) : 10;
@@ -361,8 +363,7 @@ export class Price {
     const option = (ink, { width, height }) => {
       const frame = { left: grid.left, right: width - grid.right, top: grid.top, bottom: height - grid.bottom };
       const bubbles = drawn.map((row) => ({
-        x:
-          frame.left +
+        x: frame.left +
           ((Math.log10(row.bytes || zero) - Math.log10(ends.x[0])) / (Math.log10(ends.x[1]) - Math.log10(ends.x[0]))) *
             (frame.right - frame.left),
         y: frame.bottom - ((100 * row.accuracy - ends.y[0]) / (ends.y[1] - ends.y[0])) * (frame.bottom - frame.top),
@@ -515,7 +516,7 @@ export class Sweep {
     const ends = round(
       lines
         .flatMap((line) =>
-          line.points.flatMap((point) => [point.mean - (point.std ?? 0), point.mean + (point.std ?? 0)]),
+          line.points.flatMap((point) => [point.mean - (point.std ?? 0), point.mean + (point.std ?? 0)])
         )
         .map((value) => 100 * value),
       [0, 100],
@@ -531,18 +532,18 @@ export class Sweep {
         fieldHead(field),
         numeric
           ? {
-              type: log ? "log" : "value",
-              scale: true,
-              min: values[0],
-              max: values[values.length - 1],
-              axisTick: { customValues: values },
-              axisLabel: {
-                customValues: values,
-                formatter: (value) => String(Number(Number(value).toPrecision(6))),
-                hideOverlap: true,
-              },
-              boundaryGap: ["5%", "5%"],
-            }
+            type: log ? "log" : "value",
+            scale: true,
+            min: values[0],
+            max: values[values.length - 1],
+            axisTick: { customValues: values },
+            axisLabel: {
+              customValues: values,
+              formatter: (value) => String(Number(Number(value).toPrecision(6))),
+              hideOverlap: true,
+            },
+            boundaryGap: ["5%", "5%"],
+          }
           : { type: "category", data: values.map(show), boundaryGap: true },
       ),
       yAxis: axis(ink, `${word} (%)`, {
@@ -567,35 +568,32 @@ export class Sweep {
           ]);
         },
       },
-      legend: labelled
-        ? { show: false }
-        : {
-            bottom: 0,
-            itemWidth: 28,
-            data: ordered.map((line) => line.label),
-            textStyle: { color: ink.text, fontSize: 12, width: 190, overflow: "truncate" },
-            formatter: (name) => `${name}  ${percent(last(ordered.find((line) => line.label === name)).mean)}`,
-          },
+      legend: labelled ? { show: false } : {
+        bottom: 0,
+        itemWidth: 28,
+        data: ordered.map((line) => line.label),
+        textStyle: { color: ink.text, fontSize: 12, width: 190, overflow: "truncate" },
+        formatter: (name) => `${name}  ${percent(last(ordered.find((line) => line.label === name)).mean)}`,
+      },
       graphic: labelled
         ? apart(
-            lines.map((line) => ({
-              line,
-              at:
-                grid.top +
-                (1 - (100 * last(line).mean - ends[0]) / (ends[1] - ends[0])) * (height - grid.top - grid.bottom),
-            })),
-            grid.top,
-            height - grid.bottom,
-          ).flatMap(({ line, at }) =>
-            endLabel(
-              ink,
-              line,
-              width - grid.right + 12,
-              at,
-              `${line.label}  ${percent(last(line).mean)}`,
-              grid.right - 52,
-            ),
+          lines.map((line) => ({
+            line,
+            at: grid.top +
+              (1 - (100 * last(line).mean - ends[0]) / (ends[1] - ends[0])) * (height - grid.top - grid.bottom),
+          })),
+          grid.top,
+          height - grid.bottom,
+        ).flatMap(({ line, at }) =>
+          endLabel(
+            ink,
+            line,
+            width - grid.right + 12,
+            at,
+            `${line.label}  ${percent(last(line).mean)}`,
+            grid.right - 52,
           )
+        )
         : [],
       series: [
         ...lines.map((line) => ({
@@ -620,7 +618,7 @@ export class Sweep {
       rows: [
         ["method", field, word.toLowerCase(), "std", "runs"],
         ...lines.flatMap((line) =>
-          line.points.map((point) => [line.label, show(point.value), point.mean, point.std, point.count]),
+          line.points.map((point) => [line.label, show(point.value), point.mean, point.std, point.count])
         ),
       ],
       label: `${word} over ${field}: ${lines.map((line) => `${line.label} ${pointsText(line)}`).join("; ")}`,
@@ -756,7 +754,7 @@ export class Significance {
             "td",
             { class: `num right${typeof value === "number" && value < 0.05 ? " best" : ""}`, title: title || null },
             text,
-          ),
+          )
         ),
         special ? h("td", { class: "remark" }, remark) : null,
       );
@@ -776,7 +774,7 @@ export class Significance {
         {},
         ["Method A", "Method B"].map((text) => h("th", { scope: "col" }, text)),
         ["Clients", "Wins", "Losses", "Difference", p, "r", "Seeds", "Difference", p, "d"].map((text, place) =>
-          h("th", { scope: "col", class: "right", title: HELP[place] }, text === "d" ? ["d", h("sub", {}, "z")] : text),
+          h("th", { scope: "col", class: "right", title: HELP[place] }, text === "d" ? ["d", h("sub", {}, "z")] : text)
         ),
         special ? h("th", { scope: "col" }, "Remarks") : null,
       ),

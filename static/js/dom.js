@@ -25,8 +25,9 @@ export function h(tag, attributes = {}, ...children) {
   const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    if (key === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
-    else if (key === "data") Object.assign(element.dataset, value);
+    if (key === "on") {
+      for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    } else if (key === "data") Object.assign(element.dataset, value);
     else if (key === "text") element.textContent = String(value);
     else element.setAttribute(key, value === true ? "" : String(value));
   }
@@ -120,12 +121,22 @@ export function stateWord(state) {
 
 /** A state as a coloured chip with a shape and a word. @param {string} state */
 export function stateChip(state) {
-  return h("span", { class: "chip", data: { state } }, h("span", { class: "chip-icon", "aria-hidden": "true" }), stateWord(state));
+  return h(
+    "span",
+    { class: "chip", data: { state } },
+    h("span", { class: "chip-icon", "aria-hidden": "true" }),
+    stateWord(state),
+  );
 }
 
 /** A link whose text is shortened before its end where there is no room. @param {string} address @param {[string, string]} parts */
 export function nameLink(address, [front, end]) {
-  return h("a", { class: "name-link", href: address, title: front + end }, h("span", { class: "name-front" }, front), end ? h("span", { class: "name-end" }, end) : null);
+  return h(
+    "a",
+    { class: "name-link", href: address, title: front + end },
+    h("span", { class: "name-front" }, front),
+    end ? h("span", { class: "name-end" }, end) : null,
+  );
 }
 
 /** A small quiet button, as in the head of a chart. @param {string} label @param {string} title @param {() => void} action */

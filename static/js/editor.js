@@ -12,7 +12,13 @@ export function makeEditor(area) {
   /** Line numbers beside the text, the wrong ones marked. */
   function drawLines(bad = new Set()) {
     const count = area.value.split("\n").length;
-    fill(lines, Array.from({ length: count }, (_, index) => h("span", { class: bad.has(index + 1) ? "bad" : null }, String(index + 1))));
+    fill(
+      lines,
+      Array.from(
+        { length: count },
+        (_, index) => h("span", { class: bad.has(index + 1) ? "bad" : null }, String(index + 1)),
+      ),
+    );
     lines.scrollTop = area.scrollTop;
   }
 
@@ -34,14 +40,20 @@ export function makeEditor(area) {
     fill(
       one("#problems"),
       problems.map(({ field, message }) => {
-        const line = /^line \d+$/.test(field) ? writtenLine(Number(field.slice(5))) : field ? lineOf(area.value, field) : 0;
+        const line = /^line \d+$/.test(field)
+          ? writtenLine(Number(field.slice(5)))
+          : field
+          ? lineOf(area.value, field)
+          : 0;
         if (line) bad.add(line);
         return h(
           "li",
           { data: { field } },
           field ? h("code", {}, field) : null,
           h("span", {}, message),
-          line ? h("button", { type: "button", class: "tool", on: { click: () => goTo(line) } }, `Go to line ${line}`) : null,
+          line
+            ? h("button", { type: "button", class: "tool", on: { click: () => goTo(line) } }, `Go to line ${line}`)
+            : null,
         );
       }),
     );

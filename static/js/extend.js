@@ -21,14 +21,41 @@ export function extendForm(current, fixed, secondsPerRound) {
   /** What the number means, what it costs, and whether it can be had. */
   function effect(wanted, { rounds, next_round, has_checkpoint: kept }) {
     const done = next_round - 1;
-    if (!Number.isInteger(wanted) || wanted < 1) return { word: "Continue", text: "A whole number of rounds, at least 1." };
-    if (wanted === rounds && done === rounds) return { word: "Continue", text: `It has ${integer(rounds)} rounds already.` };
-    if (fixed && wanted !== rounds) return { word: "Continue", text: `A run of ${integer(wanted)} rounds is another one from the start: ${fixed}. Clone it and set its rounds there.` };
-    if (wanted <= done) return { word: `Read out ${integer(wanted)} rounds`, text: `Rounds 0 to ${integer(wanted)} become an experiment of their own at once. Nothing is computed.`, possible: true };
+    if (!Number.isInteger(wanted) || wanted < 1) {
+      return { word: "Continue", text: "A whole number of rounds, at least 1." };
+    }
+    if (wanted === rounds && done === rounds) {
+      return { word: "Continue", text: `It has ${integer(rounds)} rounds already.` };
+    }
+    if (fixed && wanted !== rounds) {
+      return {
+        word: "Continue",
+        text: `A run of ${
+          integer(wanted)
+        } rounds is another one from the start: ${fixed}. Clone it and set its rounds there.`,
+      };
+    }
+    if (wanted <= done) {
+      return {
+        word: `Read out ${integer(wanted)} rounds`,
+        text: `Rounds 0 to ${integer(wanted)} become an experiment of their own at once. Nothing is computed.`,
+        possible: true,
+      };
+    }
     const seconds = secondsPerRound();
     const how = kept ? "goes on from the last checkpoint" : "trains again from round 0, as no checkpoint was kept";
-    const cost = seconds === null ? "" : ` About ${duration(seconds * (kept ? wanted - done : wanted))}, as fast as it was so far.`;
-    return { word: `Continue to ${integer(wanted)} rounds`, text: `A new experiment takes over rounds 0 to ${integer(done)} and ${how}. Its results are those of one submitted with ${integer(wanted)} rounds; this one stays as it is.${cost}`, possible: true };
+    const cost = seconds === null
+      ? ""
+      : ` About ${duration(seconds * (kept ? wanted - done : wanted))}, as fast as it was so far.`;
+    return {
+      word: `Continue to ${integer(wanted)} rounds`,
+      text: `A new experiment takes over rounds 0 to ${
+        integer(done)
+      } and ${how}. Its results are those of one submitted with ${
+        integer(wanted)
+      } rounds; this one stays as it is.${cost}`,
+      possible: true,
+    };
   }
 
   function render() {

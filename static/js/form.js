@@ -18,7 +18,9 @@ export function bounds(schema) {
   const low = plain.minimum ?? plain.exclusiveMinimum;
   const high = plain.maximum ?? plain.exclusiveMaximum;
   if (low === undefined && high === undefined) return or.replace(" or ", "");
-  return `${plain.exclusiveMinimum !== undefined ? "(" : "["}${low ?? "−∞"}, ${high ?? "∞"}${plain.exclusiveMaximum !== undefined ? ")" : "]"}${or}`;
+  return `${plain.exclusiveMinimum !== undefined ? "(" : "["}${low ?? "−∞"}, ${high ?? "∞"}${
+    plain.exclusiveMaximum !== undefined ? ")" : "]"
+  }${or}`;
 }
 
 /** A description may begin or end with the letter of the paper: "λ: weight of …", "Batch size B". */
@@ -26,7 +28,9 @@ export function symbolOf(description) {
   const front = /^(\p{L}[\u0300-\u036f]?\d?(?:_\w+)?): /u.exec(description);
   if (front) return { symbol: front[1], help: capital(description.slice(front[0].length)) };
   const back = / (?:(\p{Lu}|[α-ω])|\((\p{L})\))$/u.exec(description);
-  return back ? { symbol: back[1] ?? back[2], help: description.slice(0, -back[0].length) } : { symbol: "", help: description };
+  return back
+    ? { symbol: back[1] ?? back[2], help: description.slice(0, -back[0].length) }
+    : { symbol: "", help: description };
 }
 
 function capital(text) {
@@ -41,7 +45,10 @@ export function symbolNode(symbol) {
 
 /** A value at a dotted path of a nested object; undefined where there is none. */
 export function valueAt(object, path) {
-  return path.split(".").reduce((value, key) => (value !== null && typeof value === "object" ? value[key] : undefined), object);
+  return path.split(".").reduce(
+    (value, key) => (value !== null && typeof value === "object" ? value[key] : undefined),
+    object,
+  );
 }
 
 /** The same object with one value changed; undefined removes the field. */
@@ -64,7 +71,11 @@ export function withValue(object, path, value) {
 
 /** @returns {Choices|null} of an enum or a boolean */
 function plainChoices(schema) {
-  const values = schema.type === "boolean" ? [true, false] : schema.enum ? [...(schema.nullable ? [null] : []), ...schema.enum] : null;
+  const values = schema.type === "boolean"
+    ? [true, false]
+    : schema.enum
+    ? [...(schema.nullable ? [null] : []), ...schema.enum]
+    : null;
   if (!values) return null;
   return {
     options: values.map((value) => ({ id: String(value), label: String(value) })),
@@ -75,7 +86,9 @@ function plainChoices(schema) {
 
 /** Options under the headings of their groups. @param {Choices["options"]} options @param {(option: any) => any} make @param {(group: string, members: any[]) => any} gather */
 function grouped(options, make, gather) {
-  return [...Map.groupBy(options, (option) => option.group ?? "")].map(([group, members]) => (group ? gather(group, members.map(make)) : members.map(make)));
+  return [...Map.groupBy(options, (option) => option.group ?? "")].map((
+    [group, members],
+  ) => (group ? gather(group, members.map(make)) : members.map(make)));
 }
 
 /** Names of fields whose key alone would not tell which one is meant, and what an empty one stands for. */
@@ -95,7 +108,18 @@ export class Field {
    * @param {{change: (path: string, value: unknown) => void, sweep?: ((path: string, values: unknown[]|null) => void)|null, start?: (path: string, value: unknown) => unknown[], choices?: Choices|null, title?: string, id?: string}} options
    *   `sweep` gets the list of values, null for one value again; without it the field cannot be swept
    */
-  constructor(path, schema, { change, sweep = null, start = (_, value) => [value], choices = null, title = "", id = `field-${path.replaceAll(".", "-")}` }) {
+  constructor(
+    path,
+    schema,
+    {
+      change,
+      sweep = null,
+      start = (_, value) => [value],
+      choices = null,
+      title = "",
+      id = `field-${path.replaceAll(".", "-")}`,
+    },
+  ) {
     this.path = path;
     this.id = id;
     this.schema = plainSchema(schema);
@@ -110,14 +134,38 @@ export class Field {
     this.short = symbol && !symbol.includes("_") ? symbol : this.title;
     this.control = this.makeControl(id);
     this.error = h("span", { class: "field-error", id: `${id}-error`, hidden: true });
-    this.label = h("label", { for: id, title: `${path}${range ? ` · ${range}` : ""}` }, symbol ? symbolNode(symbol) : null, h("span", { class: "field-name" }, this.title));
-    this.toggle = sweep && h("button", { type: "button", class: "sweep-toggle", "aria-pressed": "false", title: "Several values, an experiment for each", on: { click: () => this.turn(start) } }, h("span", {}, "sweep"), h("span", { class: "sr" }, ` ${this.title}`));
+    this.label = h(
+      "label",
+      { for: id, title: `${path}${range ? ` · ${range}` : ""}` },
+      symbol ? symbolNode(symbol) : null,
+      h("span", { class: "field-name" }, this.title),
+    );
+    this.toggle = sweep &&
+      h(
+        "button",
+        {
+          type: "button",
+          class: "sweep-toggle",
+          "aria-pressed": "false",
+          title: "Several values, an experiment for each",
+          on: { click: () => this.turn(start) },
+        },
+        h("span", {}, "sweep"),
+        h("span", { class: "sr" }, ` ${this.title}`),
+      );
     this.root = h(
       "div",
       { class: "form-field", data: { path } },
       h("div", { class: "field-head" }, this.label, this.toggle),
       this.control,
-      help || range ? h("span", { class: "field-help", id: `${id}-help` }, help, range && !this.choices ? h("span", { class: "num field-range" }, ` ${range}`) : null) : null,
+      help || range
+        ? h(
+          "span",
+          { class: "field-help", id: `${id}-help` },
+          help,
+          range && !this.choices ? h("span", { class: "num field-range" }, ` ${range}`) : null,
+        )
+        : null,
       this.error,
     );
     this.described = help || range ? `${id}-help ${id}-error` : `${id}-error`;
@@ -130,7 +178,11 @@ export class Field {
     if (schema.type === "boolean") return h("input", { id, type: "checkbox" });
     if (choices) {
       const option = ({ id: value, label }) => h("option", { value }, label);
-      return h("select", { id }, grouped(choices.options, option, (label, members) => h("optgroup", { label }, members)));
+      return h(
+        "select",
+        { id },
+        grouped(choices.options, option, (label, members) => h("optgroup", { label }, members)),
+      );
     }
     const placeholder = NAMED[this.path]?.empty ?? (schema.nullable ? "null" : "");
     if (schema.type === "integer" || schema.type === "number") {
@@ -163,10 +215,37 @@ export class Field {
 
   makeList() {
     if (this.choices) {
-      const box = ({ id, label }) => h("label", { class: "sweep-option" }, h("input", { type: "checkbox", value: id, on: { change: (event) => this.tick(id, event.target.checked) } }), label);
-      this.list = h("fieldset", { class: "sweep-options" }, h("legend", { class: "sr" }, `Values of ${this.title}`), grouped(this.choices.options, box, (group, members) => h("div", { class: "sweep-group" }, h("span", { class: "muted small" }, group), h("div", { class: "sweep-members" }, members))), (this.parts = h("div", { class: "sweep-parts" })));
+      const box = ({ id, label }) =>
+        h(
+          "label",
+          { class: "sweep-option" },
+          h("input", { type: "checkbox", value: id, on: { change: (event) => this.tick(id, event.target.checked) } }),
+          label,
+        );
+      this.list = h(
+        "fieldset",
+        { class: "sweep-options" },
+        h("legend", { class: "sr" }, `Values of ${this.title}`),
+        grouped(this.choices.options, box, (group, members) =>
+          h(
+            "div",
+            { class: "sweep-group" },
+            h("span", { class: "muted small" }, group),
+            h("div", { class: "sweep-members" }, members),
+          )),
+        this.parts = h("div", { class: "sweep-parts" }),
+      );
     } else {
-      const input = h("input", { id: `${this.id}-values`, type: "text", class: "num", spellcheck: "false", autocomplete: "off", placeholder: "values, separated by commas", "aria-describedby": this.described, on: { input: () => this.sweep(this.path, this.readList(input.value)) } });
+      const input = h("input", {
+        id: `${this.id}-values`,
+        type: "text",
+        class: "num",
+        spellcheck: "false",
+        autocomplete: "off",
+        placeholder: "values, separated by commas",
+        "aria-describedby": this.described,
+        on: { input: () => this.sweep(this.path, this.readList(input.value)) },
+      });
       this.list = h("div", { class: "sweep-list" }, input);
     }
     this.control.after(this.list);
@@ -195,7 +274,11 @@ export class Field {
       return;
     }
     const input = this.list.firstChild;
-    if (document.activeElement !== input) input.value = values.map((value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value))).join(", ");
+    if (document.activeElement !== input) {
+      input.value = values.map((
+        value,
+      ) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value))).join(", ");
+    }
   }
 
   /** Values that are blocks hold more fields: those of each chosen one, folded. */
@@ -205,15 +288,33 @@ export class Field {
     if (key !== this.partsKey) {
       this.partsKey = key;
       this.inner = values.map((value, place) => {
-        const fields = fieldsOf(this.choices.parts(value)).map(([name, schema]) => new Field(name, schema, { id: `${this.id}-${place}-${name}`, change: (path, changed) => this.sweep(this.path, this.values.map((old, index) => (index === place ? withValue(old, path, changed) : old))) }));
+        const fields = fieldsOf(this.choices.parts(value)).map(([name, schema]) =>
+          new Field(name, schema, {
+            id: `${this.id}-${place}-${name}`,
+            change: (path, changed) =>
+              this.sweep(
+                this.path,
+                this.values.map((old, index) => (index === place ? withValue(old, path, changed) : old)),
+              ),
+          })
+        );
         const summary = h("summary", {});
-        return { fields, summary, label: this.choices.options.find((option) => option.id === this.choices.idOf(value))?.label ?? "?", root: h("details", {}, summary, h("div", { class: "form-grid" }, fields.map((field) => field.root))) };
+        return {
+          fields,
+          summary,
+          label: this.choices.options.find((option) => option.id === this.choices.idOf(value))?.label ?? "?",
+          root: h("details", {}, summary, h("div", { class: "form-grid" }, fields.map((field) => field.root))),
+        };
       });
       fill(this.parts, this.inner.filter(({ fields }) => fields.length).map(({ root }) => root));
     }
     this.inner.forEach(({ fields, summary, label }, place) => {
       const given = fields.filter((field) => valueAt(values[place], field.path) !== undefined);
-      summary.textContent = `${label}: ${given.length ? given.map((field) => `${field.short} ${valueAt(values[place], field.path)}`).join(", ") : "as by default"}`;
+      summary.textContent = `${label}: ${
+        given.length
+          ? given.map((field) => `${field.short} ${valueAt(values[place], field.path)}`).join(", ")
+          : "as by default"
+      }`;
       for (const field of fields) field.show(valueAt(values[place], field.path));
     });
   }
@@ -232,7 +333,9 @@ export class Field {
     this.control.title = elsewhere ? "Swept by zip or list: see the text" : "";
     if (this.toggle) {
       this.toggle.setAttribute("aria-pressed", String(swept));
-      this.toggle.firstChild.textContent = swept ? `${this.values.length} ${this.values.length === 1 ? "value" : "values"}` : "sweep";
+      this.toggle.firstChild.textContent = swept
+        ? `${this.values.length} ${this.values.length === 1 ? "value" : "values"}`
+        : "sweep";
       this.toggle.disabled = elsewhere;
     }
     this.label.htmlFor = swept ? `${this.id}-values` : this.id;
@@ -253,7 +356,9 @@ export class Field {
   complain(told) {
     // what may be chosen stands in the list of choices already
     const message = this.choices ? told.replace(/; known: .*/, "") : told;
-    for (const control of this.root.querySelectorAll(":scope > :is(input, select, textarea), .sweep-list input")) control.setAttribute("aria-invalid", String(Boolean(message)));
+    for (const control of this.root.querySelectorAll(":scope > :is(input, select, textarea), .sweep-list input")) {
+      control.setAttribute("aria-invalid", String(Boolean(message)));
+    }
     this.error.hidden = !message;
     this.error.textContent = message;
   }
@@ -261,7 +366,9 @@ export class Field {
 
 /** The fields that a form shows: those with more than one possible value. */
 function fieldsOf(properties, skip = ["name"]) {
-  return Object.entries(properties ?? {}).filter(([name, schema]) => !skip.includes(name) && schema.const === undefined && !(schema.enum?.length === 1));
+  return Object.entries(properties ?? {}).filter(([name, schema]) =>
+    !skip.includes(name) && schema.const === undefined && !(schema.enum?.length === 1)
+  );
 }
 
 /** Fields of one block of the spec; they are made anew when the block becomes another one. */
@@ -280,7 +387,9 @@ export class Block {
   use(key, properties, skip = ["name"]) {
     if (key === this.key) return;
     this.key = key;
-    this.fields = fieldsOf(properties, skip).map(([name, schema]) => new Field(this.prefix ? `${this.prefix}.${name}` : name, schema, this.options));
+    this.fields = fieldsOf(properties, skip).map(([name, schema]) =>
+      new Field(this.prefix ? `${this.prefix}.${name}` : name, schema, this.options)
+    );
     fill(this.root, this.fields.map((field) => field.root));
     this.root.hidden = !this.fields.length;
   }

@@ -33,7 +33,10 @@ function together(heat) {
   const { values, rowTitle, rowText = String } = heat;
   if (values.length <= MOST_ROWS) return heat;
   const many = Math.ceil(values.length / MOST_LINES);
-  const lines = Array.from({ length: Math.ceil(values.length / many) }, (_, line) => values.slice(line * many, (line + 1) * many));
+  const lines = Array.from(
+    { length: Math.ceil(values.length / many) },
+    (_, line) => values.slice(line * many, (line + 1) * many),
+  );
   return {
     ...heat,
     values: lines.map((rows) => rows[0].map((_, column) => mean(rows.map((row) => row[column])))),
@@ -77,16 +80,35 @@ export class Heatmap {
     this.note = h("p", { class: "chart-empty" }, empty);
     this.stage = h("div", { class: "heat-stage" }, this.canvas, this.note, this.tip);
     this.legend = h("div", { class: "heat-legend small muted num" });
-    this.table = h("div", { class: "table-frame heat-table", tabindex: 0, role: "region", "aria-label": `${title}, numbers` });
-    this.details = h("details", { hidden: true, on: { toggle: () => this.writeTable() } }, h("summary", {}, "The numbers as a table"), this.table);
+    this.table = h("div", {
+      class: "table-frame heat-table",
+      tabindex: 0,
+      role: "region",
+      "aria-label": `${title}, numbers`,
+    });
+    this.details = h(
+      "details",
+      { hidden: true, on: { toggle: () => this.writeTable() } },
+      h("summary", {}, "The numbers as a table"),
+      this.table,
+    );
     this.tools = h(
       "div",
       { class: "tools", hidden: true },
       toolButton("CSV", "Download the numbers", () => download(`${file()}.csv`, csv(this.rows()), "text/csv")),
-      toolButton("SVG", "Download this picture as a vector image", () => download(`${file()}.svg`, this.toSvg(), "image/svg+xml")),
+      toolButton(
+        "SVG",
+        "Download this picture as a vector image",
+        () => download(`${file()}.svg`, this.toSvg(), "image/svg+xml"),
+      ),
       toolButton("PNG", "Download this picture", () => downloadPng(`${file()}.png`, this.toSvg())),
     );
-    fill(root, h("div", { class: "chart-head" }, h("h2", { class: "chart-title" }, title), this.legend, this.tools), this.stage, this.details);
+    fill(
+      root,
+      h("div", { class: "chart-head" }, h("h2", { class: "chart-title" }, title), this.legend, this.tools),
+      this.stage,
+      this.details,
+    );
     this.canvas.addEventListener("mousemove", (event) => this.point(event));
     this.canvas.addEventListener("mouseleave", () => this.show(null));
     this.canvas.addEventListener("blur", () => this.show(null));
@@ -149,9 +171,17 @@ export class Heatmap {
     if (this.cursor) this.mark(pen);
     const { rows, columns } = this.size;
     const { low, high } = this.limits;
-    this.canvas.setAttribute("aria-label", `${this.title}: ${integer(rows)} × ${integer(columns)} cells. Arrow keys read them; a table follows.`);
+    this.canvas.setAttribute(
+      "aria-label",
+      `${this.title}: ${integer(rows)} × ${integer(columns)} cells. Arrow keys read them; a table follows.`,
+    );
     const show = heat.valueText ?? integer;
-    fill(this.legend, `${show(low)} `, h("canvas", { class: "heat-scale", width: 96, height: 10, "aria-hidden": "true" }), ` ${show(high)}${heat.unit ? ` ${heat.unit}` : ""}`);
+    fill(
+      this.legend,
+      `${show(low)} `,
+      h("canvas", { class: "heat-scale", width: 96, height: 10, "aria-hidden": "true" }),
+      ` ${show(high)}${heat.unit ? ` ${heat.unit}` : ""}`,
+    );
     const scale = /** @type {HTMLCanvasElement} */ (one(".heat-scale", this.legend)).getContext("2d");
     for (let x = 0; x < 96; x += 1) {
       scale.fillStyle = colour(heat.low === undefined ? Math.sqrt(x / 95) : x / 95, dark);
@@ -163,7 +193,13 @@ export class Heatmap {
     const { rows, columns } = this.size;
     const cellHeight = Math.min(24, Math.max(3, Math.floor(420 / rows)));
     const plotWidth = width - LEFT - 8;
-    return { width: plotWidth, height: cellHeight * rows, cellWidth: plotWidth / columns, cellHeight, total: TOP + cellHeight * rows + BOTTOM };
+    return {
+      width: plotWidth,
+      height: cellHeight * rows,
+      cellWidth: plotWidth / columns,
+      cellHeight,
+      total: TOP + cellHeight * rows + BOTTOM,
+    };
   }
 
   /** For papers: on white, in the light theme's colours. */
@@ -184,7 +220,12 @@ export class Heatmap {
         // a step below linear for small counts: ten of a thousand samples are not nothing
         const share = heat.low === undefined ? Math.sqrt(value / high) : (value - low) / (high - low || 1);
         pen.fillStyle = colour(share, dark);
-        pen.fillRect(LEFT + x * box.cellWidth, TOP + y * box.cellHeight, Math.max(0.75, box.cellWidth - gap), box.cellHeight - gap);
+        pen.fillRect(
+          LEFT + x * box.cellWidth,
+          TOP + y * box.cellHeight,
+          Math.max(0.75, box.cellWidth - gap),
+          box.cellHeight - gap,
+        );
       });
     });
     pen.fillStyle = ink;
@@ -197,12 +238,20 @@ export class Heatmap {
     pen.textBaseline = "middle";
     pen.textAlign = "right";
     const rowStep = Math.max(1, Math.ceil(14 / cell));
-    for (let y = 0; y < rows; y += rowStep) pen.fillText(this.heat.rowMark?.(y) ?? this.text("row", y), LEFT - 6, TOP + (y + 0.5) * cell);
+    for (let y = 0; y < rows; y += rowStep) {
+      pen.fillText(this.heat.rowMark?.(y) ?? this.text("row", y), LEFT - 6, TOP + (y + 0.5) * cell);
+    }
     pen.textAlign = "center";
     pen.textBaseline = "top";
     const columnStep = Math.max(1, Math.ceil(28 / (plotWidth / columns)));
-    for (let x = 0; x < columns; x += columnStep) pen.fillText(this.text("column", x), LEFT + (x + 0.5) * (plotWidth / columns), TOP + plotHeight + 4);
-    pen.fillText([this.heat.columnTitle, this.heat.note].filter(Boolean).join(" · "), LEFT + plotWidth / 2, TOP + plotHeight + 19);
+    for (let x = 0; x < columns; x += columnStep) {
+      pen.fillText(this.text("column", x), LEFT + (x + 0.5) * (plotWidth / columns), TOP + plotHeight + 4);
+    }
+    pen.fillText(
+      [this.heat.columnTitle, this.heat.note].filter(Boolean).join(" · "),
+      LEFT + plotWidth / 2,
+      TOP + plotHeight + 19,
+    );
     pen.save();
     pen.translate(10, TOP + plotHeight / 2);
     pen.rotate(-Math.PI / 2);
@@ -215,7 +264,12 @@ export class Heatmap {
     const { cellWidth, cellHeight } = this.box;
     pen.strokeStyle = isDark() ? "#ffffff" : "#000000";
     pen.lineWidth = 1.5;
-    pen.strokeRect(LEFT + this.cursor.column * cellWidth - 0.5, TOP + this.cursor.row * cellHeight - 0.5, Math.max(2, cellWidth), cellHeight);
+    pen.strokeRect(
+      LEFT + this.cursor.column * cellWidth - 0.5,
+      TOP + this.cursor.row * cellHeight - 0.5,
+      Math.max(2, cellWidth),
+      cellHeight,
+    );
   }
 
   point(event) {
@@ -233,7 +287,10 @@ export class Heatmap {
     event.preventDefault();
     const { rows, columns } = this.size;
     const from = this.cursor ?? { row: 0, column: -move[1] };
-    this.show({ row: Math.min(rows - 1, Math.max(0, from.row + move[0])), column: Math.min(columns - 1, Math.max(0, from.column + move[1])) });
+    this.show({
+      row: Math.min(rows - 1, Math.max(0, from.row + move[0])),
+      column: Math.min(columns - 1, Math.max(0, from.column + move[1])),
+    });
   }
 
   show(cursor) {
@@ -243,13 +300,23 @@ export class Heatmap {
     this.tip.hidden = !cursor;
     if (!cursor) return;
     const value = this.heat.values[cursor.row][cursor.column];
-    const text = value === null || value === undefined ? "no value" : `${(this.heat.valueText ?? integer)(value)}${this.heat.unit ? ` ${this.heat.unit}` : ""}`;
-    const head = `${this.heat.rowTitle} ${this.text("row", cursor.row)} · ${this.heat.columnTitle.toLowerCase()} ${this.text("column", cursor.column)}`;
-    fill(this.tip, h("div", { class: "tip-head" }, head), h("div", { class: "tip-row" }, h("span", { class: "num" }, text)));
+    const text = value === null || value === undefined
+      ? "no value"
+      : `${(this.heat.valueText ?? integer)(value)}${this.heat.unit ? ` ${this.heat.unit}` : ""}`;
+    const head = `${this.heat.rowTitle} ${this.text("row", cursor.row)} · ${this.heat.columnTitle.toLowerCase()} ${
+      this.text("column", cursor.column)
+    }`;
+    fill(
+      this.tip,
+      h("div", { class: "tip-head" }, head),
+      h("div", { class: "tip-row" }, h("span", { class: "num" }, text)),
+    );
     this.canvas.setAttribute("aria-label", `${head}: ${text}`);
     const x = LEFT + (cursor.column + 1) * this.box.cellWidth + 8;
     const flip = x + this.tip.offsetWidth > this.stage.clientWidth;
-    this.tip.style.transform = `translate(${Math.round(flip ? x - this.tip.offsetWidth - this.box.cellWidth - 16 : x)}px, ${Math.round(Math.max(0, TOP + cursor.row * this.box.cellHeight - 20))}px)`;
+    this.tip.style.transform = `translate(${
+      Math.round(flip ? x - this.tip.offsetWidth - this.box.cellWidth - 16 : x)
+    }px, ${Math.round(Math.max(0, TOP + cursor.row * this.box.cellHeight - 20))}px)`;
   }
 
   writeTable() {
@@ -261,8 +328,32 @@ export class Heatmap {
       h(
         "table",
         { class: "data" },
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, this.heat.rowTitle), Array.from({ length: columns }, (_, x) => h("th", { scope: "col", class: "right" }, this.text("column", x))))),
-        h("tbody", {}, Array.from({ length: rows }, (_, y) => h("tr", {}, h("th", { scope: "row" }, this.text("row", y)), this.heat.values[y].map((value) => h("td", { class: "num right" }, value === null || value === undefined ? "–" : show(value)))))),
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", { scope: "col" }, this.heat.rowTitle),
+            Array.from(
+              { length: columns },
+              (_, x) => h("th", { scope: "col", class: "right" }, this.text("column", x)),
+            ),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          Array.from({ length: rows }, (_, y) =>
+            h(
+              "tr",
+              {},
+              h("th", { scope: "row" }, this.text("row", y)),
+              this.heat.values[y].map((value) =>
+                h("td", { class: "num right" }, value === null || value === undefined ? "–" : show(value))
+              ),
+            )),
+        ),
       ),
     );
   }

@@ -38,13 +38,18 @@ export class LeftOut {
     this.panel.hidden = this.rows.size === 0;
     const ordered = [...this.rows].sort(([, a], [, b]) => (a.note.client ?? Infinity) - (b.note.client ?? Infinity));
     const body = /** @type {HTMLElement} */ (this.panel.querySelector("tbody"));
-    fillRows(body, ordered.map(([key, { note, rounds }]) => h(
-      "tr",
-      { data: { key } },
-      h("td", {}, note.client === null ? "Server" : `Client ${note.client}`),
-      h("td", {}, note.part),
-      h("td", {}, note.reason),
-      h("td", { class: "num" }, ranges(rounds)),
-    )));
+    fillRows(
+      body,
+      ordered.map(([key, { note, rounds }]) =>
+        h(
+          "tr",
+          { data: { key } },
+          h("td", {}, note.client === null ? "Server" : `Client ${note.client}`),
+          h("td", {}, note.part),
+          h("td", {}, note.reason),
+          h("td", { class: "num" }, ranges(rounds)),
+        )
+      ),
+    );
   }
 }

@@ -10,8 +10,16 @@ const EDGE = 16;
 
 /** Ten colours that stay apart for colour-blind readers, light theme and dark; more classes repeat them in rings. */
 const COLOURS = [
-  ["#2458b8", "#8db4ff"], ["#c4500b", "#ff9d5c"], ["#16693f", "#6fd09c"], ["#a3195b", "#ff8fc0"], ["#6b4fbb", "#bda7ff"],
-  ["#8a6100", "#f0c14a"], ["#00708a", "#5fd3ee"], ["#5a616b", "#b4bcc8"], ["#7a3b12", "#d99a6c"], ["#4f6b00", "#b6d957"],
+  ["#2458b8", "#8db4ff"],
+  ["#c4500b", "#ff9d5c"],
+  ["#16693f", "#6fd09c"],
+  ["#a3195b", "#ff8fc0"],
+  ["#6b4fbb", "#bda7ff"],
+  ["#8a6100", "#f0c14a"],
+  ["#00708a", "#5fd3ee"],
+  ["#5a616b", "#b4bcc8"],
+  ["#7a3b12", "#d99a6c"],
+  ["#4f6b00", "#b6d957"],
 ];
 
 /** Shapes of the clients, as paths around 0, 0. */
@@ -37,21 +45,42 @@ export class Plane {
     this.stage = h("div", { class: "plane-stage" });
     this.status = h("span", { class: "chart-hint" });
     this.legend = h("div", { class: "plane-legend" });
-    const tool = (text, title, action) => h("button", { type: "button", class: "tool", title, on: { click: action } }, text);
+    const tool = (text, title, action) =>
+      h("button", { type: "button", class: "tool", title, on: { click: action } }, text);
     const panels = data.panels.length > 1
-      ? h("label", { class: "small" }, "Feature width ", h("select", { on: { change: (event) => { this.panel = Number(event.target.value); this.draw(); } } }, data.panels.map((panel, index) => h("option", { value: index }, String(panel.width)))))
+      ? h(
+        "label",
+        { class: "small" },
+        "Feature width ",
+        h("select", {
+          on: {
+            change: (event) => {
+              this.panel = Number(event.target.value);
+              this.draw();
+            },
+          },
+        }, data.panels.map((panel, index) => h("option", { value: index }, String(panel.width)))),
+      )
       : null;
     root.classList.add("plane");
     root.setAttribute("role", "group");
     root.setAttribute("aria-label", "t-SNE of the features");
     fill(
       root,
-      h("header", { class: "chart-head" },
-        h("h3", { class: "chart-title" }, "t-SNE of the features"), this.status, panels,
-        h("div", { class: "tools" },
+      h(
+        "header",
+        { class: "chart-head" },
+        h("h3", { class: "chart-title" }, "t-SNE of the features"),
+        this.status,
+        panels,
+        h(
+          "div",
+          { class: "tools" },
           tool("CSV", "Download the points", () => download(`${this.file}.csv`, this.toCsv(), "text/csv")),
           tool("SVG", "Download as a vector image", () => download(`${this.file}.svg`, this.toSvg(), "image/svg+xml")),
-          tool("PNG", "Download as an image", () => downloadPng(`${this.file}.png`, this.toSvg())))),
+          tool("PNG", "Download as an image", () => downloadPng(`${this.file}.png`, this.toSvg())),
+        ),
+      ),
       h("div", { class: "plane-body" }, this.stage, this.legend),
     );
     this.draw();
@@ -105,7 +134,12 @@ export class Plane {
     }
     this.stage.replaceChildren(svg);
     const { width, perplexity } = this.data.panels[this.panel];
-    setText(this.status, `${shown.length} samples · ${width} features to 2 · perplexity ${Number(perplexity.toFixed(1))} · after round ${this.data.round}`);
+    setText(
+      this.status,
+      `${shown.length} samples · ${width} features to 2 · perplexity ${
+        Number(perplexity.toFixed(1))
+      } · after round ${this.data.round}`,
+    );
     this.drawLegend();
   }
 
@@ -123,23 +157,70 @@ export class Plane {
       return svg;
     };
     const item = (text, mark, hidden, value, help) =>
-      h("button", {
-        type: "button", class: "legend-item", "aria-pressed": String(!hidden.has(value)), title: help,
-        on: { click: () => { if (!hidden.delete(value)) hidden.add(value); this.draw(); } },
-      }, mark, text);
+      h(
+        "button",
+        {
+          type: "button",
+          class: "legend-item",
+          "aria-pressed": String(!hidden.has(value)),
+          title: help,
+          on: {
+            click: () => {
+              if (!hidden.delete(value)) hidden.add(value);
+              this.draw();
+            },
+          },
+        },
+        mark,
+        text,
+      );
     const all = (hidden, values, name) =>
       h("button", {
-        type: "button", class: "tool",
-        on: { click: () => { const none = hidden.size === 0; hidden.clear(); if (none) values.forEach((value) => hidden.add(value)); this.draw(); } },
+        type: "button",
+        class: "tool",
+        on: {
+          click: () => {
+            const none = hidden.size === 0;
+            hidden.clear();
+            if (none) values.forEach((value) => hidden.add(value));
+            this.draw();
+          },
+        },
       }, hidden.size ? `Show all ${name}` : `Hide all ${name}`);
-    const focused = this.legend.contains(document.activeElement) ? [...this.legend.querySelectorAll("button")].indexOf(/** @type {HTMLButtonElement} */ (document.activeElement)) : -1;
+    const focused = this.legend.contains(document.activeElement)
+      ? [...this.legend.querySelectorAll("button")].indexOf(/** @type {HTMLButtonElement} */ (document.activeElement))
+      : -1;
     fill(
       this.legend,
       h("h4", {}, "Class"),
-      h("div", { class: "plane-items" }, this.labels.map((label) => item(String(label), swatch(SHAPES[0], this.colour(label)), this.hiddenLabels, label, `Show or hide class ${label}`))),
+      h(
+        "div",
+        { class: "plane-items" },
+        this.labels.map((label) =>
+          item(
+            String(label),
+            swatch(SHAPES[0], this.colour(label)),
+            this.hiddenLabels,
+            label,
+            `Show or hide class ${label}`,
+          )
+        ),
+      ),
       all(this.hiddenLabels, this.labels, "classes"),
       h("h4", {}, "Client"),
-      h("div", { class: "plane-items" }, this.clients.map((client) => item(String(client), swatch(this.shape(client), "currentColor"), this.hiddenClients, client, `Client ${client}: ${this.data.architectures[client]}`))),
+      h(
+        "div",
+        { class: "plane-items" },
+        this.clients.map((client) =>
+          item(
+            String(client),
+            swatch(this.shape(client), "currentColor"),
+            this.hiddenClients,
+            client,
+            `Client ${client}: ${this.data.architectures[client]}`,
+          )
+        ),
+      ),
       all(this.hiddenClients, this.clients, "clients"),
     );
     if (focused >= 0) this.legend.querySelectorAll("button")[focused]?.focus();
@@ -147,17 +228,36 @@ export class Plane {
 
   toCsv() {
     const { points, label, client, sample, panel } = this.data;
-    return csv([["x", "y", "label", "client", "sample", "feature_width"], ...points.map(([x, y], index) => [x, y, label[index], client[index], sample[index], this.data.panels[panel[index]].width])]);
+    return csv([
+      ["x", "y", "label", "client", "sample", "feature_width"],
+      ...points.map((
+        [x, y],
+        index,
+      ) => [x, y, label[index], client[index], sample[index], this.data.panels[panel[index]].width]),
+    ]);
   }
 
   /** For papers: on white, in the light theme's colours, with the classes listed beside it. */
   toSvg() {
     const labels = this.labels.filter((label) => !this.hiddenLabels.has(label));
-    const marks = this.shown().map((point) => `<path d="${this.shape(point.client)}" transform="translate(${point.x.toFixed(1)} ${point.y.toFixed(1)})" fill="${this.colour(point.label, false)}"/>`);
-    const legend = labels.map((label, index) => `<path d="${SHAPES[0]}" transform="translate(${SIZE + 16} ${24 + 18 * index})" fill="${this.colour(label, false)}"/><text x="${SIZE + 28}" y="${28 + 18 * index}">class ${Number(label)}</text>`);
+    const marks = this.shown().map((point) =>
+      `<path d="${this.shape(point.client)}" transform="translate(${point.x.toFixed(1)} ${point.y.toFixed(1)})" fill="${
+        this.colour(point.label, false)
+      }"/>`
+    );
+    const legend = labels.map((label, index) =>
+      `<path d="${SHAPES[0]}" transform="translate(${SIZE + 16} ${24 + 18 * index})" fill="${
+        this.colour(label, false)
+      }"/><text x="${SIZE + 28}" y="${28 + 18 * index}">class ${Number(label)}</text>`
+    );
     return [
-      `<svg xmlns="${NS}" width="${SIZE + 110}" height="${SIZE}" viewBox="0 0 ${SIZE + 110} ${SIZE}" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#3a3f47">`,
-      `<rect width="100%" height="100%" fill="#ffffff"/>`, ...marks, ...legend, "</svg>",
+      `<svg xmlns="${NS}" width="${SIZE + 110}" height="${SIZE}" viewBox="0 0 ${
+        SIZE + 110
+      } ${SIZE}" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#3a3f47">`,
+      `<rect width="100%" height="100%" fill="#ffffff"/>`,
+      ...marks,
+      ...legend,
+      "</svg>",
     ].join("\n");
   }
 }

@@ -115,8 +115,9 @@ export function quantile(values, share) {
 export function flatten(value, prefix = "") {
   if (value === null || typeof value !== "object" || Array.isArray(value)) return { [prefix]: value };
   const result = {};
-  for (const [key, inner] of Object.entries(value))
+  for (const [key, inner] of Object.entries(value)) {
     Object.assign(result, flatten(inner, prefix ? `${prefix}.${key}` : key));
+  }
   return result;
 }
 
@@ -180,7 +181,7 @@ export function groupExperiments(experiments, titleOf, by = []) {
     const details = tellingFields(same);
     const names = details.map(fieldTitle);
     const named = details.map((field, place) =>
-      names.indexOf(names[place]) === names.lastIndexOf(names[place]) ? names[place] : field.replace(/[._]/g, " "),
+      names.indexOf(names[place]) === names.lastIndexOf(names[place]) ? names[place] : field.replace(/[._]/g, " ")
     );
     same.forEach((group, index) => {
       group.variant = index;
@@ -280,7 +281,7 @@ function cutShort(groups) {
   const ended = (member) => ENDED_EARLY.has(member.state) || member.state === "finished";
   const reached = (member) => Math.max(0, member.next_round - 1);
   const spent = groups.flatMap((group) =>
-    group.settledMembers.map((member) => (ended(member) ? reached(member) : member.rounds)),
+    group.settledMembers.map((member) => (ended(member) ? reached(member) : member.rounds))
   );
   if (new Set(spent).size < 2) return [];
   const listed = (values) => [...new Set(values)].join(", ");
@@ -322,7 +323,7 @@ export function fairness(groups) {
   const sweeps = [];
   for (const [sentence, names] of FAIRNESS) {
     const rows = differing.filter(({ field }) =>
-      names.some((name) => (name.endsWith(".") ? field.startsWith(name) : field === name)),
+      names.some((name) => (name.endsWith(".") ? field.startsWith(name) : field === name))
     );
     rows.forEach(({ field }) => deciding.add(field));
     // one protocol's number says nothing about another's, however they are run
@@ -356,18 +357,20 @@ export function fairness(groups) {
     }
   }
   const broken = [...partitions.values()].filter(({ prints }) => prints.size > 1).map(({ seed }) => seed);
-  if (broken.length)
+  if (broken.length) {
     warnings.push(`The partitions differ although their specs are equal (seed ${[...new Set(broken)].join(", ")})`);
+  }
   const seedsOf = (group) =>
     group.members
       .map((member) => member.spec.seed)
       .sort((a, b) => a - b)
       .join(", ");
   const seedLists = new Set(groups.map(seedsOf));
-  if (seedLists.size > 1)
+  if (seedLists.size > 1) {
     notes.push(
       `The seeds are not the same everywhere (${[...seedLists].join(" | ")}); another seed deals the data differently.`,
     );
+  }
   return { warnings, notes, swept: [...new Set(sweeps.map(({ field }) => fieldTitle(partOf(field))))] };
 }
 
@@ -382,8 +385,9 @@ export function applyRound(experiment, record) {
   experiment.next_round = record.round + 1;
   experiment.seconds = (experiment.seconds ?? 0) + (record.seconds ?? 0);
   const totals = (experiment.totals ??= { bytes_up: 0, bytes_down: 0, client_flops: 0 });
-  for (const name of ["bytes_up", "bytes_down", "client_flops"])
+  for (const name of ["bytes_up", "bytes_down", "client_flops"]) {
     totals[name] = (totals[name] ?? 0) + (record[name] ?? 0);
+  }
   if (record.accuracy !== null && record.accuracy !== undefined && record.round > 0) {
     const headline = (experiment.headline ??= { best_accuracy: null, best_validation_accuracy: null });
     const validation = record.validation_accuracy ?? null;

@@ -100,7 +100,9 @@ function keys() {
         /** @type {HTMLInputElement} */ (search).focus();
       }
     } else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && target.matches(".rows .name-link")) {
-      const links = [...document.querySelectorAll(".rows .name-link")].filter((link) => link.closest("table") === target.closest("table"));
+      const links = [...document.querySelectorAll(".rows .name-link")].filter((link) =>
+        link.closest("table") === target.closest("table")
+      );
       const next = links[links.indexOf(target) + (event.key === "ArrowDown" ? 1 : -1)];
       if (next) {
         event.preventDefault();
@@ -125,7 +127,8 @@ function copyButtons() {
 
 /** A short message at the bottom of the page, for what happened and what to do. */
 export function notice(text, kind = "info", offer = null) {
-  const button = offer && h("button", { type: "button", class: "tool", on: { click: () => (box.remove(), offer.act()) } }, offer.word);
+  const button = offer &&
+    h("button", { type: "button", class: "tool", on: { click: () => (box.remove(), offer.act()) } }, offer.word);
   const box = h("div", { class: "notice", data: { kind }, role: kind === "error" ? "alert" : "status" }, text, button);
   one("#notices").append(box);
   setTimeout(() => box.remove(), kind === "error" || offer ? 12_000 : 4000);
@@ -164,7 +167,10 @@ export async function working(promise) {
 }
 
 /** Reports what no page expected; a silent failure would look like missing data. */
-window.addEventListener("unhandledrejection", (event) => notice(String(event.reason?.message ?? event.reason), "error"));
+window.addEventListener(
+  "unhandledrejection",
+  (event) => notice(String(event.reason?.message ?? event.reason), "error"),
+);
 
 themeSwitch();
 liveDot();

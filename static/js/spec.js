@@ -8,7 +8,9 @@ export function partitionText(partition) {
   if (partition.classes_per_client !== undefined) {
     parts.push(`${partition.classes_per_client} ${partition.classes_per_client === 1 ? "class" : "classes"}`);
   }
-  for (const [key, letter] of Object.entries(GREEK)) if (partition[key] !== undefined) parts.push(`${letter} ${partition[key]}`);
+  for (const [key, letter] of Object.entries(GREEK)) {
+    if (partition[key] !== undefined) parts.push(`${letter} ${partition[key]}`);
+  }
   return parts.join(", ");
 }
 

@@ -9,17 +9,43 @@ const RETRIED = new Set(["failed", "cancelled", "diverged"]);
 
 /** @type {{id: string, word: string, fits: (experiment: any) => boolean, act: (id: string) => Promise<any>, told: (done: any[]) => string}[]} */
 export const ACTIONS = [
-  { id: "pause", word: "Pause", fits: (it) => (it.state === "queued" || it.state === "running") && !it.pause, act: api.pause, told: () => "Paused. What is running finishes its current round first." },
-  { id: "resume", word: "Resume", fits: (it) => it.state === "paused" || it.pause, act: api.resume, told: () => "Back in the queue." },
-  { id: "cancel", word: "Cancel", fits: (it) => ACTIVE.has(it.state) && it.state !== "cancelling", act: api.cancel, told: cancelled },
-  { id: "retry", word: "Retry", fits: (it) => RETRIED.has(it.state), act: api.retry, told: () => "Queued again. The earlier attempts stay in the list." },
+  {
+    id: "pause",
+    word: "Pause",
+    fits: (it) => (it.state === "queued" || it.state === "running") && !it.pause,
+    act: api.pause,
+    told: () => "Paused. What is running finishes its current round first.",
+  },
+  {
+    id: "resume",
+    word: "Resume",
+    fits: (it) => it.state === "paused" || it.pause,
+    act: api.resume,
+    told: () => "Back in the queue.",
+  },
+  {
+    id: "cancel",
+    word: "Cancel",
+    fits: (it) => ACTIVE.has(it.state) && it.state !== "cancelling",
+    act: api.cancel,
+    told: cancelled,
+  },
+  {
+    id: "retry",
+    word: "Retry",
+    fits: (it) => RETRIED.has(it.state),
+    act: api.retry,
+    told: () => "Queued again. The earlier attempts stay in the list.",
+  },
   { id: "delete", word: "Delete", fits: (it) => !ACTIVE.has(it.state), act: api.remove, told: () => "" },
 ];
 
 /** Ask for each of the experiments; what fails is told together, what worked stays. Gives what worked, as it stands now. */
 export async function ask(action, experiments) {
   const far = progress(experiments.length);
-  const results = await working(Promise.allSettled(experiments.map((experiment) => action.act(experiment.id).finally(far.step))));
+  const results = await working(
+    Promise.allSettled(experiments.map((experiment) => action.act(experiment.id).finally(far.step))),
+  );
   far.end();
   const done = results.filter((result) => result.status === "fulfilled").map((result) => result.value);
   const failed = results.filter((result) => result.status === "rejected");
@@ -51,13 +77,21 @@ export function offerUndo(deleted) {
 
 /** A button for each action, in a row; `update` shows and counts those that fit. */
 export function actionButtons(suffix, chosen, took) {
-  const buttons = ACTIONS.map((action) => h("button", { id: `${action.id}${suffix}`, class: "button", type: "button", on: { click: () => run(action) } }, action.word));
+  const buttons = ACTIONS.map((action) =>
+    h(
+      "button",
+      { id: `${action.id}${suffix}`, class: "button", type: "button", on: { click: () => run(action) } },
+      action.word,
+    )
+  );
   async function run(action) {
     took(await ask(action, chosen().filter(action.fits)), action);
   }
   /** @param {(action: any, fitting: any[], button: HTMLButtonElement) => void} show */
   function update(show) {
-    ACTIONS.forEach((action, index) => show(action, chosen().filter(action.fits), /** @type {HTMLButtonElement} */ (buttons[index])));
+    ACTIONS.forEach((action, index) =>
+      show(action, chosen().filter(action.fits), /** @type {HTMLButtonElement} */ (buttons[index]))
+    );
   }
   return { buttons, update };
 }

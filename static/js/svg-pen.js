@@ -20,12 +20,22 @@ export class SvgPen {
   }
 
   fillRect(x, y, width, height) {
-    this.parts.push(`<rect x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" fill="${this.fillStyle}"/>`);
+    this.parts.push(
+      `<rect x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${
+        short(height)
+      }" fill="${this.fillStyle}"/>`,
+    );
   }
 
   fillText(text, x, y) {
-    const place = `x="${short(x)}" y="${short(y)}" text-anchor="${ANCHORS[this.textAlign]}" dominant-baseline="${BASELINES[this.textBaseline] ?? "auto"}"`;
-    this.parts.push(`<text ${place} fill="${this.fillStyle}"${this.moves && ` transform="${this.moves.trim()}"`}>${escapeXml(text)}</text>`);
+    const place = `x="${short(x)}" y="${short(y)}" text-anchor="${ANCHORS[this.textAlign]}" dominant-baseline="${
+      BASELINES[this.textBaseline] ?? "auto"
+    }"`;
+    this.parts.push(
+      `<text ${place} fill="${this.fillStyle}"${this.moves && ` transform="${this.moves.trim()}"`}>${
+        escapeXml(text)
+      }</text>`,
+    );
   }
 
   translate(x, y) {
@@ -48,6 +58,8 @@ export class SvgPen {
   /** On white, like every picture for papers. */
   file(width, height) {
     const size = `width="${width}" height="${height}"`;
-    return `<svg xmlns="http://www.w3.org/2000/svg" ${size} viewBox="0 0 ${width} ${height}" font-family="Helvetica, Arial, sans-serif" font-size="11">\n<rect ${size} fill="#ffffff"/>\n${this.parts.join("\n")}\n</svg>`;
+    return `<svg xmlns="http://www.w3.org/2000/svg" ${size} viewBox="0 0 ${width} ${height}" font-family="Helvetica, Arial, sans-serif" font-size="11">\n<rect ${size} fill="#ffffff"/>\n${
+      this.parts.join("\n")
+    }\n</svg>`;
   }
 }

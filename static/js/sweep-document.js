@@ -8,7 +8,18 @@ const LABELS = ["name", "tags", "notes"];
 const PLAIN = new Set([...LABELS, "base", "grid", "seeds"]);
 const SEEDS = 3;
 /** How a spec is written; a field that is no longer swept goes back to its place. */
-const ORDER = ["algorithm", "dataset", "partition", "models", "topology", "clients", "participation", "rounds", "training", "evaluation"];
+const ORDER = [
+  "algorithm",
+  "dataset",
+  "partition",
+  "models",
+  "topology",
+  "clients",
+  "participation",
+  "rounds",
+  "training",
+  "evaluation",
+];
 
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
@@ -19,7 +30,9 @@ export function isSweep(document) {
 /** The lists of seeds as written: a list, or {from, count}. */
 function seedsOf({ seeds }) {
   if (Array.isArray(seeds)) return seeds;
-  if (seeds && Number.isInteger(seeds.from) && Number.isInteger(seeds.count)) return Array.from({ length: Math.min(2000, seeds.count) }, (_, place) => seeds.from + place);
+  if (seeds && Number.isInteger(seeds.from) && Number.isInteger(seeds.count)) {
+    return Array.from({ length: Math.min(2000, seeds.count) }, (_, place) => seeds.from + place);
+  }
   return [42];
 }
 
@@ -58,7 +71,12 @@ export function withValues(document, path, values) {
   if (values === null) return withoutValues(document, path);
   const { base, grid, seeds, ...rest } = isSweep(document) ? document : asSweep(document);
   if (path === "seed") return { ...rest, base, ...(grid ? { grid } : {}), seeds: values };
-  return { ...rest, base: withValue(base, path, undefined), grid: { ...grid, [path]: values }, ...(seeds === undefined ? {} : { seeds }) };
+  return {
+    ...rest,
+    base: withValue(base, path, undefined),
+    grid: { ...grid, [path]: values },
+    ...(seeds === undefined ? {} : { seeds }),
+  };
 }
 
 function withoutValues(document, path) {
@@ -74,7 +92,9 @@ function inOrder(base) {
 }
 
 function asSweep({ name, tags, notes, seed, ...base }) {
-  const labels = Object.entries({ name, tags, notes }).filter(([, value]) => value !== undefined && value !== null && value.length);
+  const labels = Object.entries({ name, tags, notes }).filter(([, value]) =>
+    value !== undefined && value !== null && value.length
+  );
   return { ...Object.fromEntries(labels), base, seeds: [seed ?? 42] };
 }
 
@@ -82,7 +102,9 @@ function asSweep({ name, tags, notes, seed, ...base }) {
 function asSpec(document) {
   const { base, grid, ...rest } = document;
   const [seed, ...more] = seedsOf(document);
-  if (Object.keys(grid ?? {}).length || more.length || Object.keys(rest).some((key) => !PLAIN.has(key))) return document;
+  if (Object.keys(grid ?? {}).length || more.length || Object.keys(rest).some((key) => !PLAIN.has(key))) {
+    return document;
+  }
   const { seeds, ...labels } = rest;
   return { ...labels, ...base, seed };
 }
@@ -92,8 +114,12 @@ export function firstSpec(document) {
   if (!isSweep(document)) return document;
   const { name, tags, notes, base, grid } = document;
   let spec = { name, tags, notes, ...base };
-  for (const [path, values] of Object.entries(grid ?? {})) if (Array.isArray(values) && values.length) spec = withValue(spec, path, values[0]);
-  return Object.fromEntries(Object.entries({ ...spec, seed: seedsOf(document)[0] }).filter(([, value]) => value !== undefined));
+  for (const [path, values] of Object.entries(grid ?? {})) {
+    if (Array.isArray(values) && values.length) spec = withValue(spec, path, values[0]);
+  }
+  return Object.fromEntries(
+    Object.entries({ ...spec, seed: seedsOf(document)[0] }).filter(([, value]) => value !== undefined),
+  );
 }
 
 /** What a field starts with when it becomes swept. */

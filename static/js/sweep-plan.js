@@ -10,7 +10,9 @@ export function plural(count, word) {
 /** "about 5 h 20 min", or nothing where nothing is known. */
 function timeText({ seconds, days, rehearsed }) {
   if (seconds === null) return "";
-  return `${rehearsed ? "roughly" : "about"} ${duration(seconds)}${days === null ? "" : ` within its window on ${plural(days, "day")}`}`;
+  return `${rehearsed ? "roughly" : "about"} ${duration(seconds)}${
+    days === null ? "" : ` within its window on ${plural(days, "day")}`
+  }`;
 }
 
 /** "on this worker", and with several slots on all of them. */
@@ -22,12 +24,16 @@ export function costText(plan) {
   const { cost, to_run: count } = plan;
   if (!count) return "nothing to run";
   if (cost.seconds === null) return "no measurement yet";
-  return `${timeText(cost)} ${placeText(cost)}${cost.unknown_seconds ? `; no measurement yet for ${integer(cost.unknown_seconds)} of ${integer(count)}` : ""}`;
+  return `${timeText(cost)} ${placeText(cost)}${
+    cost.unknown_seconds ? `; no measurement yet for ${integer(cost.unknown_seconds)} of ${integer(count)}` : ""
+  }`;
 }
 
 export function bytesText({ cost }) {
   if (cost.bytes === null) return "no measurement yet";
-  return `${formatBytes(cost.bytes)}${cost.unknown_bytes ? `; no measurement yet for ${integer(cost.unknown_bytes)}` : ""}`;
+  return `${formatBytes(cost.bytes)}${
+    cost.unknown_bytes ? `; no measurement yet for ${integer(cost.unknown_bytes)}` : ""
+  }`;
 }
 
 /** What the button does and what that costs. */
@@ -41,14 +47,20 @@ export function queueText(plan) {
 export function restText(plan) {
   const reused = Object.entries(plan.reused).map(([state, count]) => `${integer(count)} ${state} already`);
   const lost = plan.not_applicable.reduce((sum, item) => sum + item.experiments, 0);
-  return [...reused, lost ? `${integer(lost)} not applicable` : "", plan.excluded ? `${integer(plan.excluded)} excluded` : ""].filter(Boolean).join(", ");
+  return [
+    ...reused,
+    lost ? `${integer(lost)} not applicable` : "",
+    plan.excluded ? `${integer(plan.excluded)} excluded` : "",
+  ].filter(Boolean).join(", ");
 }
 
 /** @returns {{field: string, message: string}[]} with the experiments in which a problem stands */
 export function problemsOf(plan) {
   return plan.refused.map(({ field, message, experiments, example }) => ({
     field,
-    message: experiments ? `${message} (in ${example || "all"}${experiments > 1 ? ` and ${integer(experiments - 1)} more` : ""})` : message,
+    message: experiments
+      ? `${message} (in ${example || "all"}${experiments > 1 ? ` and ${integer(experiments - 1)} more` : ""})`
+      : message,
   }));
 }
 
@@ -57,7 +69,9 @@ export function showNotApplicable(plan) {
   one("#not-applicable").hidden = !plan?.not_applicable.length;
   fill(
     one("#not-applicable .reasons"),
-    plan?.not_applicable.map((item) => h("li", {}, h("code", {}, item.cell), h("span", {}, `${item.reason} (${plural(item.experiments, "experiment")})`))) ?? [],
+    plan?.not_applicable.map((item) =>
+      h("li", {}, h("code", {}, item.cell), h("span", {}, `${item.reason} (${plural(item.experiments, "experiment")})`))
+    ) ?? [],
   );
 }
 
@@ -66,7 +80,7 @@ export function showNotApplicable(plan) {
  * @param {any} plan @param {() => Promise<any>} ask @param {(plan: any) => void} show
  */
 export async function rehearse(plan, ask, show) {
-  for (let known = plan; known.ok && known.cost.unknown_seconds > 0; ) {
+  for (let known = plan; known.ok && known.cost.unknown_seconds > 0;) {
     const next = await ask();
     show(next);
     if (next.cost.unknown_seconds >= known.cost.unknown_seconds) return;

@@ -36,27 +36,84 @@ export function markdown(rows, note = "") {
   const [head, ...body] = rows;
   const line = (row) => `| ${row.map(cell).join(" | ")} |`;
   const below = note ? ["", note] : [];
-  return [line(head), `|${head.map((_, index) => (index ? "---:" : "---")).join("|")}|`, ...body.map(line), ...below].join("\n") + "\n";
+  return [line(head), `|${head.map((_, index) => (index ? "---:" : "---")).join("|")}|`, ...body.map(line), ...below]
+    .join("\n") + "\n";
 }
 
 // What LaTeX would take as a command, or print as another sign; the same as in app/tex.py.
 const MATHS = {
-  "<": "<", ">": ">", "|": "|", "±": "\\pm", "−": "-", "·": "\\cdot", "×": "\\times", "→": "\\to", "←": "\\gets",
-  "≤": "\\le", "≥": "\\ge", "≠": "\\ne", "≈": "\\approx", "∞": "\\infty", "∈": "\\in", "²": "^2",
-  "α": "\\alpha", "β": "\\beta", "γ": "\\gamma", "δ": "\\delta", "ε": "\\varepsilon", "ζ": "\\zeta", "η": "\\eta",
-  "θ": "\\theta", "ι": "\\iota", "κ": "\\kappa", "λ": "\\lambda", "μ": "\\mu", "\u00b5": "\\mu", "ν": "\\nu", "ξ": "\\xi",
-  "π": "\\pi", "ρ": "\\rho", "σ": "\\sigma", "τ": "\\tau", "υ": "\\upsilon", "φ": "\\varphi", "χ": "\\chi",
-  "ψ": "\\psi", "ω": "\\omega", "Γ": "\\Gamma", "Δ": "\\Delta", "Θ": "\\Theta", "Λ": "\\Lambda", "Ξ": "\\Xi",
-  "Π": "\\Pi", "Σ": "\\Sigma", "Φ": "\\Phi", "Ψ": "\\Psi", "Ω": "\\Omega",
+  "<": "<",
+  ">": ">",
+  "|": "|",
+  "±": "\\pm",
+  "−": "-",
+  "·": "\\cdot",
+  "×": "\\times",
+  "→": "\\to",
+  "←": "\\gets",
+  "≤": "\\le",
+  "≥": "\\ge",
+  "≠": "\\ne",
+  "≈": "\\approx",
+  "∞": "\\infty",
+  "∈": "\\in",
+  "²": "^2",
+  "α": "\\alpha",
+  "β": "\\beta",
+  "γ": "\\gamma",
+  "δ": "\\delta",
+  "ε": "\\varepsilon",
+  "ζ": "\\zeta",
+  "η": "\\eta",
+  "θ": "\\theta",
+  "ι": "\\iota",
+  "κ": "\\kappa",
+  "λ": "\\lambda",
+  "μ": "\\mu",
+  "\u00b5": "\\mu",
+  "ν": "\\nu",
+  "ξ": "\\xi",
+  "π": "\\pi",
+  "ρ": "\\rho",
+  "σ": "\\sigma",
+  "τ": "\\tau",
+  "υ": "\\upsilon",
+  "φ": "\\varphi",
+  "χ": "\\chi",
+  "ψ": "\\psi",
+  "ω": "\\omega",
+  "Γ": "\\Gamma",
+  "Δ": "\\Delta",
+  "Θ": "\\Theta",
+  "Λ": "\\Lambda",
+  "Ξ": "\\Xi",
+  "Π": "\\Pi",
+  "Σ": "\\Sigma",
+  "Φ": "\\Phi",
+  "Ψ": "\\Psi",
+  "Ω": "\\Omega",
 };
 const WORDS = {
-  "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "–": "--", "—": "---",
-  "…": "\\ldots{}", "†": "\\dag{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~", "\u202f": "\\,",
+  "\\": "\\textbackslash{}",
+  "~": "\\textasciitilde{}",
+  "^": "\\textasciicircum{}",
+  "–": "--",
+  "—": "---",
+  "…": "\\ldots{}",
+  "†": "\\dag{}",
+  "“": "``",
+  "”": "''",
+  "‘": "`",
+  "’": "'",
+  "\u00a0": "~",
+  "\u202f": "\\,",
 };
 
 /** @param {string} text */
 function tex(text) {
-  return [...text].map((letter) => WORDS[letter] ?? ("&%$#_{}".includes(letter) ? `\\${letter}` : letter in MATHS ? `$${MATHS[letter]}$` : letter)).join("");
+  return [...text].map((letter) =>
+    WORDS[letter] ?? ("&%$#_{}".includes(letter) ? `\\${letter}` : letter in MATHS ? `$${MATHS[letter]}$` : letter)
+  ).join("");
 }
 
 /** @param {unknown[][]} rows the first row is the head @param {string} note a line below, where there is one */

@@ -96,8 +96,11 @@ export function ago(iso, now = Date.now()) {
   if (!iso) return NONE;
   const seconds = Math.max(0, (now - new Date(iso).getTime()) / 1000);
   if (seconds < 60) return "just now";
-  const [count, unit] =
-    seconds < 3600 ? [seconds / 60, "min"] : seconds < 86400 ? [seconds / 3600, "h"] : [seconds / 86400, "d"];
+  const [count, unit] = seconds < 3600
+    ? [seconds / 60, "min"]
+    : seconds < 86400
+    ? [seconds / 3600, "h"]
+    : [seconds / 86400, "d"];
   return `${Math.floor(count)} ${unit} ago`;
 }
 

@@ -5,14 +5,13 @@ import { api } from "../api.js";
 import { Chart, MOST_END_LABELS } from "../chart.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
-import { NOTE, convergenceMark } from "../convergence.js";
+import { convergenceMark, NOTE } from "../convergence.js";
 import { copy, download, fill, h, one, pageData, setQuery, setText, stateChip } from "../dom.js";
 import { live, perFrame } from "../live.js";
 import {
-  Curves,
-  METHOD,
   applyRound,
   counted,
+  Curves,
   differences,
   essence,
   fairness,
@@ -21,6 +20,7 @@ import {
   headlineOf,
   mean,
   meanCurve,
+  METHOD,
   show,
   smoothed,
   std,
@@ -28,7 +28,7 @@ import {
 import { notice, working } from "../shell.js";
 import { datasetText, experimentTitle, partitionText } from "../spec.js";
 import { csv, latex, markdown } from "../table.js";
-import { NONE, duration, formatBytes, formatFlops, integer, meanStd, percent } from "../units.js";
+import { duration, formatBytes, formatFlops, integer, meanStd, NONE, percent } from "../units.js";
 
 const AXES = ["round", "bytes", "flops", "seconds"];
 const BANDS = new Set(["off", "hovered", "all"]);
@@ -397,7 +397,7 @@ function sliceOf(group) {
 function tableColumns() {
   const counts = rule();
   const columns = TABLE.filter((column) => !column.target || state.target !== null).map((column) =>
-    column.spread && !column.target && column.key !== counts ? { ...column, better: null } : column,
+    column.spread && !column.target && column.key !== counts ? { ...column, better: null } : column
   );
   return counts === "final" ? columns.sort((a, b) => Number(b.key === "final") - Number(a.key === "final")) : columns;
 }
@@ -437,8 +437,9 @@ function renderTable(rows, fair) {
       const top = bestOfSlice(column, slice);
       // as they are printed: equal texts are treated alike
       const best = top !== null && competes(column, found[column.key]) && column.format(value) === column.format(top);
-      const gap =
-        column.gap && top !== null && value !== null && !best ? column.gap(value - top).replace("-", "−") : "";
+      const gap = column.gap && top !== null && value !== null && !best
+        ? column.gap(value - top).replace("-", "−")
+        : "";
       return { text, best, gap, gapped: Boolean(column.gap), muted: Boolean(column.target && value === null) };
     }),
   }));
@@ -475,7 +476,7 @@ function renderTable(rows, fair) {
               title: column.help ?? (column.short ? column.title : null),
             },
             column.short ?? column.title,
-          ),
+          )
         ),
       ),
   );
@@ -497,9 +498,9 @@ function renderTable(rows, fair) {
               },
               cell.text,
               cell.gap ? h("small", { class: "gap", title: "Difference to the best" }, cell.gap) : null,
-            ),
+            )
           ),
-        ),
+        )
       ),
   );
 }
@@ -523,8 +524,8 @@ function renderDifferences() {
     rows.length
       ? `${integer(Math.max(0, shared))} other fields are equal.`
       : list.length > 1
-        ? "The specs differ in nothing but the method with its own parameters and the seed."
-        : "There is one group only, so nothing to compare.",
+      ? "The specs differ in nothing but the method with its own parameters and the seed."
+      : "There is one group only, so nothing to compare.",
   );
   const cells = list.map((group, place) => ({ group, values: rows.map((row) => show(row.values[place])) }));
   shownTables.differences = [
@@ -549,9 +550,8 @@ function renderDifferences() {
         {},
         h("th", { scope: "row" }, named(group)),
         values.map((value) => h("td", { class: value === NONE ? "num muted" : "num" }, value)),
-      ),
-    ),
-  );
+      )
+    ));
   const { warnings, notes, swept } = list.length > 1 ? fairness(list) : { warnings: [], notes: [], swept: [] };
   one("#unfair").hidden = warnings.length === 0;
   fillWhenNew(one("#unfair-list"), warnings, () => warnings.map((reason) => h("li", {}, reason)));
@@ -599,9 +599,8 @@ function renderMembers() {
             "Remove",
           ),
         ),
-      ),
-    ),
-  );
+      )
+    ));
 }
 
 const X_WORDS = {
@@ -649,8 +648,9 @@ function render() {
   // best first, the rows of one slice together; what cannot be compared stays in the order of the address
   const slices = [...new Set(rows.map((row) => row.slice))];
   const order = (row) => slices.indexOf(row.slice);
-  if (!fair.warnings.length)
+  if (!fair.warnings.length) {
     rows.sort((a, b) => order(a) - order(b) || (b.numbers.judged.mean ?? -1) - (a.numbers.judged.mean ?? -1));
+  }
   renderTable(rows, fair);
   renderVerdict(rows, fair);
   renderFigures(rows, fair);
@@ -701,9 +701,9 @@ function inSlices(rows) {
 function renderVerdict(rows, { warnings, swept }) {
   const all = experiments.size;
   const ranked = rows.filter((row) => row.numbers.judged.mean !== null);
-  const running = [...experiments.values()].filter((item) =>
-    ["queued", "running", "paused", "cancelling"].includes(item.state),
-  ).length;
+  const running =
+    [...experiments.values()].filter((item) => ["queued", "running", "paused", "cancelling"].includes(item.state))
+      .length;
   const parts = [];
   if (warnings.length) {
     parts.push("Not comparable, for the reasons below");
@@ -714,12 +714,10 @@ function renderVerdict(rows, { warnings, swept }) {
     const [high, low] = [first.numbers.judged.mean, second.numbers.judged.mean];
     const gap = 100 * (high - low);
     parts.push(
-      gap < 0.005
-        ? `${first.group.label} and ${second.group.label} are level at ${percent(high)}`
-        : [
-            `${first.group.label} leads with ${percent(high)}${rule() === "final" ? " in the final round" : ""}`,
-            `${gap.toFixed(gap < 0.1 ? 2 : 1)} points ahead of ${second.group.label}${doubt(first, second)}`,
-          ].join(", "),
+      gap < 0.005 ? `${first.group.label} and ${second.group.label} are level at ${percent(high)}` : [
+        `${first.group.label} leads with ${percent(high)}${rule() === "final" ? " in the final round" : ""}`,
+        `${gap.toFixed(gap < 0.1 ? 2 : 1)} points ahead of ${second.group.label}${doubt(first, second)}`,
+      ].join(", "),
     );
   } else if (ranked.length === 1) {
     parts.push(`${ranked[0].group.label} reaches ${percent(ranked[0].numbers.judged.mean)}`);
@@ -767,25 +765,27 @@ function renderFigures(rows, { warnings, notes, swept, alone }) {
     renderCostFigures(rows, first);
   }
   if (alone) figure("fair", NONE, "one group only");
-  else if (warnings.length)
+  else if (warnings.length) {
     figure(
       "fair",
       "Not comparable",
       `${warnings.length} ${warnings.length === 1 ? "difference" : "differences"}, named above`,
       "unfair",
     );
-  else if (swept.length) figure("fair", "Settings differ", `compare rows with equal ${listed(swept)}`);
+  } else if (swept.length) figure("fair", "Settings differ", `compare rows with equal ${listed(swept)}`);
   else figure("fair", "Comparable", notes.length ? "with remarks, see below" : "same data, models and budget", "fair");
 }
 
 function renderCostFigures(rows, first) {
-  for (const [name, key, format] of [
-    ["bytes", "targetBytes", formatBytes],
-    ["flops", "targetFlops", formatFlops],
-  ]) {
+  for (
+    const [name, key, format] of [
+      ["bytes", "targetBytes", formatBytes],
+      ["flops", "targetFlops", formatFlops],
+    ]
+  ) {
     const column = state.target === null ? name : key;
     const known = rows.filter((row) =>
-      state.target === null ? row.numbers[column].mean !== null : reachedByAll(row.numbers[column]),
+      state.target === null ? row.numbers[column].mean !== null : reachedByAll(row.numbers[column])
     );
     // that Standalone sends nothing is no news, unless nobody else gets there
     const spending = known.filter((row) => row.numbers[column].mean > 0);
@@ -794,9 +794,9 @@ function renderCostFigures(rows, first) {
       null,
     );
     const some = rows.some((row) => row.numbers[column].mean !== null);
-    if (!costsAreTold)
+    if (!costsAreTold) {
       figure(name, toldCosts.error ? NONE : "…", toldCosts.error ? "could not be read" : "being computed");
-    else if (state.target !== null)
+    } else if (state.target !== null) {
       figure(
         name,
         least ? format(least.numbers[column].mean) : "not reached",
@@ -804,7 +804,7 @@ function renderCostFigures(rows, first) {
           ? `${least.group.label}, least to ${percent(state.target)}`
           : `no method reaches ${percent(state.target)}${some ? " with all seeds" : ""}`,
       );
-    else
+    } else {
       figure(
         name,
         first ? format(first.numbers[column].mean) : NONE,
@@ -814,6 +814,7 @@ function renderCostFigures(rows, first) {
             : `${first.group.label}; least: ${least.group.label} ${format(least.numbers[column].mean)}`
           : "",
       );
+    }
   }
 }
 
@@ -838,8 +839,9 @@ function renderControls() {
   if (state.logY) print.set("log_y", "true");
   if (state.smooth > 1) print.set("smooth", String(state.smooth));
   if (state.by) print.set("by", state.by);
-  for (const [kind, link] of Object.entries(prints))
+  for (const [kind, link] of Object.entries(prints)) {
     link.setAttribute("href", `/api/compare/figure.${kind}?${String(print).replaceAll("%2C", ",")}`);
+  }
 }
 
 /** Options of a select; the present choice stays. */
@@ -930,13 +932,12 @@ function renderViews(rows) {
   }
   if (shown("significance")) {
     const labels = list.map((group) => group.label);
-    const options =
-      labels.length > 2
-        ? [
-            ...labels.map((label) => [label, `${label} against the others`]),
-            ["all", `all ${(labels.length * (labels.length - 1)) / 2} pairs`],
-          ]
-        : [["all", "the pair"]];
+    const options = labels.length > 2
+      ? [
+        ...labels.map((label) => [label, `${label} against the others`]),
+        ["all", `all ${(labels.length * (labels.length - 1)) / 2} pairs`],
+      ]
+      : [["all", "the pair"]];
     const reference = choose(one("#reference"), options, state.reference);
     views.significance.update(list, all, {
       at: state.at,
@@ -976,8 +977,9 @@ function remove(id) {
 async function add(id) {
   const answer = await working(api.curves([...ids(), id], data.points));
   experiments.set(id, await working(api.experiment(id)));
-  for (const [key, columns] of Object.entries(answer.experiments))
+  for (const [key, columns] of Object.entries(answer.experiments)) {
     if (experiments.has(key)) curves.set(key, new Curves(columns));
+  }
   setQuery({ ids: ids().join(",") });
   // events that passed while these curves were on their way did not concern the new one: they are told again
   live.last = Math.min(live.last ?? answer.seq, answer.seq);
@@ -1050,7 +1052,7 @@ async function listCandidates() {
             h("span", { class: "num" }, percent(headlineOf(item))),
             stateChip(item.state),
           ),
-        ),
+        )
       ),
       rows.length
         ? null
@@ -1090,10 +1092,12 @@ for (const radio of document.querySelectorAll('input[name="x"]')) {
     remember();
   });
 }
-for (const [id, key] of [
-  ["logx", "logX"],
-  ["logy", "logY"],
-]) {
+for (
+  const [id, key] of [
+    ["logx", "logX"],
+    ["logy", "logY"],
+  ]
+) {
   const input = /** @type {HTMLInputElement} */ (one(`#${id}`));
   input.checked = state[key] === true;
   input.addEventListener("change", () => {
@@ -1117,8 +1121,9 @@ function onSelect(element, key, name, usual) {
 }
 
 const smooth = /** @type {HTMLSelectElement} */ (one("#smooth"));
-if (![...smooth.options].some((option) => option.value === String(state.smooth)))
+if (![...smooth.options].some((option) => option.value === String(state.smooth))) {
   smooth.append(h("option", { value: state.smooth }, `${state.smooth} tests`));
+}
 smooth.value = String(state.smooth);
 onSelect(smooth, "smooth", "smooth", "1");
 onSelect(one("#by"), "by", "by", "");
@@ -1150,20 +1155,24 @@ function noteOf(name) {
 }
 
 for (const name of Object.keys(shownTables)) {
-  one(`#${name}-csv`).addEventListener("click", () =>
-    download(`compare-${name}.csv`, csv(name === "table" ? numbers : shownTables[name]), "text/csv"),
+  one(`#${name}-csv`).addEventListener(
+    "click",
+    () => download(`compare-${name}.csv`, csv(name === "table" ? numbers : shownTables[name]), "text/csv"),
   );
-  one(`#${name}-markdown`).addEventListener("click", (event) =>
-    copy(/** @type {HTMLElement} */ (event.currentTarget), markdown(shownTables[name], noteOf(name))),
+  one(`#${name}-markdown`).addEventListener(
+    "click",
+    (event) => copy(/** @type {HTMLElement} */ (event.currentTarget), markdown(shownTables[name], noteOf(name))),
   );
-  one(`#${name}-latex`).addEventListener("click", (event) =>
-    copy(/** @type {HTMLElement} */ (event.currentTarget), latex(shownTables[name], noteOf(name))),
+  one(`#${name}-latex`).addEventListener(
+    "click",
+    (event) => copy(/** @type {HTMLElement} */ (event.currentTarget), latex(shownTables[name], noteOf(name))),
   );
 }
 
 for (const id of ids()) curves.set(id, new Curves(data.curves[id]));
-if (data.missing.length)
+if (data.missing.length) {
   notice(`${data.missing.length} of the experiments in this address do not exist: ${data.missing.join(", ")}`, "error");
+}
 if (!experiments.size) panel.open = true;
 recall();
 render();

@@ -11,11 +11,11 @@ import { extendForm } from "../extend.js";
 import { Heatmap } from "../heatmap.js";
 import { LeftOut } from "../left-out.js";
 import { live, perFrame } from "../live.js";
-import { Curves, applyRound, flatten, headlineOf, mean, quantile, show } from "../series.js";
+import { applyRound, Curves, flatten, headlineOf, mean, quantile, show } from "../series.js";
 import { notice, working } from "../shell.js";
 import { experimentTitle, specYaml } from "../spec.js";
 import { actionButtons } from "../steering.js";
-import { NONE, clock, duration, formatBytes, formatFlops, integer, percent } from "../units.js";
+import { clock, duration, formatBytes, formatFlops, integer, NONE, percent } from "../units.js";
 
 const data = pageData();
 let experiment = data.experiment;
@@ -51,12 +51,27 @@ const accuracy = chart("accuracy", "Test accuracy", "accuracy");
 const loss = chart("loss", "Training loss", "loss", { compact: true });
 const bytes = chart("bytes", "Communication", "bytes", { compact: true });
 const flops = chart("flops", "Client computation", "flops", { compact: true });
-const perClient = chart("clients", "Accuracy of each client", "accuracy", { x: "client", sync: "", bars: true, empty: "Bars appear once clients are tested." });
+const perClient = chart("clients", "Accuracy of each client", "accuracy", {
+  x: "client",
+  sync: "",
+  bars: true,
+  empty: "Bars appear once clients are tested.",
+});
 let sortClients = "id";
 const boxes = new Boxplot(one("#spread"), one("#spread-tools"), style, () => fileName("spread"));
 const leftOut = new LeftOut(one("#left-out"));
-const clientRounds = new Heatmap(one("#client-rounds"), { name: "client-rounds", file: () => fileName("client-rounds"), title: "Clients by round", empty: "It is drawn once clients are tested." });
-const partitionMap = new Heatmap(one("#partition-map"), { name: "partition", file: () => fileName("partition"), title: "Data per client", empty: "Drawing the partition…" });
+const clientRounds = new Heatmap(one("#client-rounds"), {
+  name: "client-rounds",
+  file: () => fileName("client-rounds"),
+  title: "Clients by round",
+  empty: "It is drawn once clients are tested.",
+});
+const partitionMap = new Heatmap(one("#partition-map"), {
+  name: "partition",
+  file: () => fileName("partition"),
+  title: "Data per client",
+  empty: "Drawing the partition…",
+});
 
 function take(record) {
   if (!curves.push(record)) return;
@@ -89,16 +104,27 @@ function renderCharts() {
   const last = lastRound();
   accuracy.set(
     [
-      line(curves.accuracy, banded ? {
-        low: quartiles.low,
-        high: quartiles.high,
-        bandText: (index) => `interquartile range of clients ${percent(quartiles.low[index])} – ${percent(quartiles.high[index])}`,
-      } : {}),
+      line(
+        curves.accuracy,
+        banded
+          ? {
+            low: quartiles.low,
+            high: quartiles.high,
+            bandText: (index) =>
+              `interquartile range of clients ${percent(quartiles.low[index])} – ${percent(quartiles.high[index])}`,
+          }
+          : {},
+      ),
       ...(validated ? [line(validation, { key: "validation", label: "validation", style: dashed })] : []),
     ],
     {
-      marks: best ? [{ key: label, x: best.round, y: best.accuracy, style: solid, label: `best ${percent(best.accuracy)}` }] : [],
-      hint: [banded ? "line: mean over tested clients · band: interquartile range" : "", validated ? "dashed: on validation" : ""].filter(Boolean).join(" · "),
+      marks: best
+        ? [{ key: label, x: best.round, y: best.accuracy, style: solid, label: `best ${percent(best.accuracy)}` }]
+        : [],
+      hint: [
+        banded ? "line: mean over tested clients · band: interquartile range" : "",
+        validated ? "dashed: on validation" : "",
+      ].filter(Boolean).join(" · "),
       last,
     },
   );
@@ -119,14 +145,17 @@ function renderSpread() {
   clientRounds.set(
     tested.length
       ? {
-          values: Array.from({ length: count }, (_, client) => tested.map(({ clients: values }) => values[client] ?? null)),
-          rowTitle: "Client",
-          columnTitle: "Round",
-          columnText: (index) => String(tested[index].round),
-          valueText: (value) => percent(value),
-          low: 0,
-          high: 1,
-        }
+        values: Array.from(
+          { length: count },
+          (_, client) => tested.map(({ clients: values }) => values[client] ?? null),
+        ),
+        rowTitle: "Client",
+        columnTitle: "Round",
+        columnText: (index) => String(tested[index].round),
+        valueText: (value) => percent(value),
+        low: 0,
+        high: 1,
+      }
       : null,
   );
 }
@@ -139,8 +168,16 @@ function renderGroups() {
   groupChart ??= chart("groups", "Accuracy by architecture", "accuracy");
   groupChart.set(
     names.map((name, index) => {
-      const y = tested.map(({ clients: values }) => mean(Object.entries(values).filter(([client]) => data.architectures[client] === name).map(([, value]) => value)));
-      return { key: name, label: name, style: methodStyle(experiment.spec.algorithm.name, "", index), x: tested.map(({ round }) => round), y };
+      const y = tested.map(({ clients: values }) =>
+        mean(Object.entries(values).filter(([client]) => data.architectures[client] === name).map(([, value]) => value))
+      );
+      return {
+        key: name,
+        label: name,
+        style: methodStyle(experiment.spec.algorithm.name, "", index),
+        x: tested.map(({ round }) => round),
+        y,
+      };
     }),
     { hint: "mean over the tested clients of each architecture", last: lastRound() },
   );
@@ -177,24 +214,68 @@ function renderTraces() {
         return renderTraces();
       }
       const quantity = name.startsWith("accuracy_") ? "accuracy" : "value";
-      traceCharts.set(name, new Chart(root, { name: `trace-${name}`, title: traceTitle(name), y: quantity, sync: "rounds", empty: waiting, file: () => fileName(name) }));
+      traceCharts.set(
+        name,
+        new Chart(root, {
+          name: `trace-${name}`,
+          title: traceTitle(name),
+          y: quantity,
+          sync: "rounds",
+          empty: waiting,
+          file: () => fileName(name),
+        }),
+      );
     }
     const x = rows.map((row) => row.round);
     if (traceCharts.get(name) instanceof Heatmap) {
       const size = Math.max(...rows.map((row) => Math.max(...Object.values(row.clients).map((list) => list.length))));
-      const cells = Array.from({ length: size }, (_, index) => rows.map((row) => mean(Object.values(row.clients).map((list) => list[size - 1 - index] ?? null))));
-      traceCharts.get(name).set({ values: cells, rowTitle: "Up to", rowText: (index) => String(Number(((size - index) / size).toFixed(3))), columnTitle: "Round", columnText: (index) => String(x[index]), valueText: (value) => String(Number(value.toPrecision(3))) });
+      const cells = Array.from(
+        { length: size },
+        (_, index) => rows.map((row) => mean(Object.values(row.clients).map((list) => list[size - 1 - index] ?? null))),
+      );
+      traceCharts.get(name).set({
+        values: cells,
+        rowTitle: "Up to",
+        rowText: (index) => String(Number(((size - index) / size).toFixed(3))),
+        columnTitle: "Round",
+        columnText: (index) => String(x[index]),
+        valueText: (value) => String(Number(value.toPrecision(3))),
+      });
       continue;
     }
     const plot = /** @type {Chart} */ (traceCharts.get(name));
     if (Array.isArray(first)) {
-      const size = Math.min(MOST_COMPONENTS, Math.max(...rows.map((row) => Math.max(...Object.values(row.clients).map((list) => list.length)))));
-      plot.set(Array.from({ length: size }, (_, index) => ({ key: String(index), label: String(index + 1), style: methodStyle(experiment.spec.algorithm.name, "", index), x, y: rows.map((row) => mean(Object.values(row.clients).map((list) => list[index] ?? null))) })), { hint: "mean over the cohort, a line for each component", last: lastRound() });
+      const size = Math.min(
+        MOST_COMPONENTS,
+        Math.max(...rows.map((row) => Math.max(...Object.values(row.clients).map((list) => list.length)))),
+      );
+      plot.set(
+        Array.from(
+          { length: size },
+          (_, index) => ({
+            key: String(index),
+            label: String(index + 1),
+            style: methodStyle(experiment.spec.algorithm.name, "", index),
+            x,
+            y: rows.map((row) => mean(Object.values(row.clients).map((list) => list[index] ?? null))),
+          }),
+        ),
+        { hint: "mean over the cohort, a line for each component", last: lastRound() },
+      );
       continue;
     }
     const values = rows.map((row) => Object.values(row.clients).filter((value) => typeof value === "number"));
     const band = (share) => values.map((list) => (list.length > 1 ? quantile(list, share) : null));
-    plot.set([{ key: name, label, style: solid, x, y: values.map((list) => mean(list)), low: band(0.25), high: band(0.75), bandText: () => "" }], { hint: "mean over the cohort · band: interquartile range", last: lastRound() });
+    plot.set([{
+      key: name,
+      label,
+      style: solid,
+      x,
+      y: values.map((list) => mean(list)),
+      low: band(0.25),
+      high: band(0.75),
+      bandText: () => "",
+    }], { hint: "mean over the cohort · band: interquartile range", last: lastRound() });
   }
 }
 
@@ -217,7 +298,9 @@ function renderClients() {
   list.sort((a, b) => (sortClients === "id" ? a.client - b.client : a.accuracy - b.accuracy || a.client - b.client));
   const values = list.map((item) => item.accuracy);
   perClient.set(
-    list.length ? [{ key: "clients", label: "accuracy", style: solid, x: list.map((_, index) => index), y: values }] : [],
+    list.length
+      ? [{ key: "clients", label: "accuracy", style: solid, x: list.map((_, index) => index), y: values }]
+      : [],
     { xText: (index) => String(list[index]?.client ?? "") },
   );
   const parts = [
@@ -228,7 +311,10 @@ function renderClients() {
     ["third quartile", percent(quantile(values, 0.75))],
     ["best", percent(quantile(values, 1))],
   ];
-  fill(one("#client-summary"), parts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value))));
+  fill(
+    one("#client-summary"),
+    parts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value))),
+  );
 }
 
 function timeLeft() {
@@ -254,7 +340,8 @@ const actions = actionButtons("", () => [experiment], ([done], action) => {
 });
 fill(one("#actions"), actions.buttons);
 
-const wallPerRound = () => (curves.length > 1 ? curves.total("seconds") / Math.max(1, curves.round[curves.length - 1]) : null);
+const wallPerRound =
+  () => (curves.length > 1 ? curves.total("seconds") / Math.max(1, curves.round[curves.length - 1]) : null);
 const renderExtend = data.problems.length ? () => {} : extendForm(() => experiment, data.fixed_rounds, wallPerRound);
 /** The accuracy that counts, and beside it the other one where it differs. */
 function renderAccuracy() {
@@ -263,8 +350,18 @@ function renderAccuracy() {
   const active = ACTIVE.has(experiment.state);
   const differs = percent(final.accuracy) !== percent(best.accuracy);
   const inRound = ({ round }) => `in round ${integer(round)}`;
-  if (byFinal) return figure("best", percent(final.accuracy), `${inRound(final)}${differs ? ` · best ${percent(best.accuracy)} ${inRound(best)}` : ""}`);
-  figure("best", percent(best.accuracy), `${inRound(best)}${differs ? ` · ${active ? "now" : "last"} ${percent(final.accuracy)}` : ""}`);
+  if (byFinal) {
+    return figure(
+      "best",
+      percent(final.accuracy),
+      `${inRound(final)}${differs ? ` · best ${percent(best.accuracy)} ${inRound(best)}` : ""}`,
+    );
+  }
+  figure(
+    "best",
+    percent(best.accuracy),
+    `${inRound(best)}${differs ? ` · ${active ? "now" : "last"} ${percent(final.accuracy)}` : ""}`,
+  );
 }
 
 /** Only of a finished run, whose state stays what it is. */
@@ -273,8 +370,13 @@ function renderConvergence() {
   one("#convergence").hidden = !told;
   if (!told) return;
   const accuracy = `the ${byFinal ? "final" : "best"} accuracy, ${percent(headlineOf(experiment), 2)}`;
-  const threshold = `${percent(share + MARGIN, 2)}, 2 points above what naming the most frequent class of each client’s test set reaches`;
-  setText(one("#convergence"), `No convergence: ${accuracy}, does not pass ${threshold}. Papers print “–” for such a run.`);
+  const threshold = `${
+    percent(share + MARGIN, 2)
+  }, 2 points above what naming the most frequent class of each client’s test set reaches`;
+  setText(
+    one("#convergence"),
+    `No convergence: ${accuracy}, does not pass ${threshold}. Papers print “–” for such a run.`,
+  );
 }
 
 function renderHead() {
@@ -287,10 +389,22 @@ function renderHead() {
   const bar = /** @type {HTMLProgressElement} */ (one("#progress"));
   bar.max = experiment.rounds;
   bar.value = last;
-  figure("bytes", curves.length ? formatBytes(curves.total("bytes")) : NONE, curves.length ? `${formatBytes(sums.up)} up · ${formatBytes(sums.down)} down` : "");
-  figure("flops", curves.length ? formatFlops(curves.total("flops")) : NONE, curves.length > 1 ? `${formatFlops(curves.total("flops") / Math.max(1, last))} per round` : "");
+  figure(
+    "bytes",
+    curves.length ? formatBytes(curves.total("bytes")) : NONE,
+    curves.length ? `${formatBytes(sums.up)} up · ${formatBytes(sums.down)} down` : "",
+  );
+  figure(
+    "flops",
+    curves.length ? formatFlops(curves.total("flops")) : NONE,
+    curves.length > 1 ? `${formatFlops(curves.total("flops") / Math.max(1, last))} per round` : "",
+  );
   const perRound = curves.length > 1 ? `${duration(wallPerRound())} per round` : "";
-  figure("time", curves.length ? duration(curves.total("seconds")) : NONE, left === null ? perRound : `about ${duration(left)} left`);
+  figure(
+    "time",
+    curves.length ? duration(curves.total("seconds")) : NONE,
+    left === null ? perRound : `about ${duration(left)} left`,
+  );
   const chip = one("#state");
   if (chip.dataset.state !== experiment.state) {
     chip.dataset.state = experiment.state;
@@ -302,7 +416,9 @@ function renderHead() {
     button.disabled = cancelling;
     if (action.id === "cancel") setText(button, cancelling ? "Cancelling…" : "Cancel experiment");
   });
-  document.title = `${ACTIVE.has(experiment.state) && experiment.rounds ? `${last}/${experiment.rounds} · ` : ""}${experimentTitle(experiment, methodTitle)} · FedArena`;
+  document.title = `${ACTIVE.has(experiment.state) && experiment.rounds ? `${last}/${experiment.rounds} · ` : ""}${
+    experimentTitle(experiment, methodTitle)
+  } · FedArena`;
   one("#checkpoint").hidden = !experiment.has_checkpoint;
   renderExtend();
   renderWaiting(last);
@@ -319,7 +435,11 @@ function renderValidation() {
   one('[data-figure="validation"]').hidden = level === null;
   if (level === null) return;
   const where = final ? "in the last test" : `in round ${integer(headline.best_validation_round)}`;
-  figure("validation", percent(final ? headline.final_accuracy : headline.accuracy_at_best_validation), `${percent(level)} on validation ${where}`);
+  figure(
+    "validation",
+    percent(final ? headline.final_accuracy : headline.accuracy_at_best_validation),
+    `${percent(level)} on validation ${where}`,
+  );
 }
 
 const BEFORE_THE_FIRST_ROUND = {
@@ -332,7 +452,9 @@ const BEFORE_THE_FIRST_ROUND = {
 /** Until there is a round, one line says what is waited for; no panel stands empty. */
 function renderWaiting(last) {
   const { state, position } = experiment;
-  const before = position ? `${integer(position)} ${position === 1 ? "experiment is" : "experiments are"} taken before it` : "";
+  const before = position
+    ? `${integer(position)} ${position === 1 ? "experiment is" : "experiments are"} taken before it`
+    : "";
   const place = position === 0 ? ": next in line" : before && `: ${before}`;
   const text = state === "queued" ? `Queued${place || ""}.` : BEFORE_THE_FIRST_ROUND[state] ?? "";
   one("#waiting").hidden = last > 0 || !text;
@@ -371,7 +493,8 @@ function renderStory() {
   const later = waits && new Date(experiment.start_after ?? 0).getTime() > Date.now();
   const ended = !ACTIVE.has(state);
   const parts = [
-    data.sweep && ["Part of the sweep ", h("a", { href: `/sweeps/${data.sweep.id}` }, data.sweep.name ?? data.sweep.id)],
+    data.sweep &&
+    ["Part of the sweep ", h("a", { href: `/sweeps/${data.sweep.id}` }, data.sweep.name ?? data.sweep.id)],
     experiment.retry_of && ["Retry of ", h("a", { href: `/experiments/${experiment.retry_of}` }, "an earlier attempt")],
     ...lengths(),
     state === "paused" && [hold && hold !== "asked" ? `Paused: ${hold}` : "Paused by hand"],
@@ -388,8 +511,10 @@ function renderStory() {
 }
 
 const ADVICE = {
-  failed: "Rounds before the failure are kept. Look at the details below, correct the spec or the code, and queue it again.",
-  diverged: "The training of more clients became infinite or not a number than training.divergence_tolerance lets sit out. Rounds before it are kept. A lower learning rate or gradient clipping often helps.",
+  failed:
+    "Rounds before the failure are kept. Look at the details below, correct the spec or the code, and queue it again.",
+  diverged:
+    "The training of more clients became infinite or not a number than training.divergence_tolerance lets sit out. Rounds before it are kept. A lower learning rate or gradient clipping often helps.",
   not_applicable: "The method cannot run with these models or data, so nothing was computed.",
 };
 
@@ -430,8 +555,21 @@ function renderFacts() {
         "div",
         {},
         h("dt", {}, name),
-        h("dd", {}, value, copied.has(name) && value !== NONE ? h("button", { type: "button", class: "tool", "data-copy": "", "data-text": value, "aria-label": `Copy ${name}` }, "Copy") : null),
-      ),
+        h(
+          "dd",
+          {},
+          value,
+          copied.has(name) && value !== NONE
+            ? h("button", {
+              type: "button",
+              class: "tool",
+              "data-copy": "",
+              "data-text": value,
+              "aria-label": `Copy ${name}`,
+            }, "Copy")
+            : null,
+        ),
+      )
     ),
   );
 }
@@ -441,7 +579,10 @@ function renderSpec() {
   setText(one("#spec-yaml"), specYaml(spec));
   setText(one("#spec-json"), JSON.stringify(spec, null, 2));
   const rows = Object.entries(flatten(spec)).filter(([path]) => !["name", "tags", "notes"].includes(path));
-  fill(one("#spec-table"), rows.map(([path, value]) => h("div", {}, h("dt", {}, path), h("dd", { class: "num" }, show(value)))));
+  fill(
+    one("#spec-table"),
+    rows.map(([path, value]) => h("div", {}, h("dt", {}, path), h("dd", { class: "num" }, show(value)))),
+  );
 }
 
 /** Name, tags and notes may change at any time. */
@@ -480,7 +621,11 @@ const field = (id) => /** @type {HTMLInputElement} */ (one(`#${id}`));
 /** As the form says them. */
 function labels() {
   const tags = field("label-tags").value.split(",").map((tag) => tag.trim()).filter(Boolean);
-  return { name: field("label-name").value.trim() || null, tags: [...new Set(tags)], notes: field("label-notes").value };
+  return {
+    name: field("label-name").value.trim() || null,
+    tags: [...new Set(tags)],
+    notes: field("label-notes").value,
+  };
 }
 
 async function saveLabels(event) {
@@ -566,7 +711,14 @@ looked.observe(one("#partition-map"));
 for (const record of data.rounds) take(record);
 for (const [client, value] of Object.entries(data.latest ?? {})) clients.set(Number(client), value);
 one("#detailed").hidden = !data.detailed;
-setText(one("#detailed"), data.detailed ? `Many clients: pictures of single clients show ${integer(data.detailed)} of the ${integer(data.tested)} rounds tested before this page was opened. The files under “Data” hold all.` : "");
+setText(
+  one("#detailed"),
+  data.detailed
+    ? `Many clients: pictures of single clients show ${integer(data.detailed)} of the ${
+      integer(data.tested)
+    } rounds tested before this page was opened. The files under “Data” hold all.`
+    : "",
+);
 live.start({ after: data.seq, experiments: [id] }); // first: a picture that cannot be drawn must not keep the page from being current
 renderSpec();
 render();

@@ -3,7 +3,7 @@
 import { api } from "../api.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
-import { NOTE, NO_CONVERGENCE, convergenceNode } from "../convergence.js";
+import { convergenceNode, NO_CONVERGENCE, NOTE } from "../convergence.js";
 import { all, fill, h, nameLink, one, pageData, setQuery, setText, stateChip } from "../dom.js";
 import { keepList } from "../editor.js";
 import { live, perFrame } from "../live.js";
@@ -27,7 +27,13 @@ let sort = { key: query.get("sort") ?? "created", down: query.get("order") !== "
 
 const body = one("#experiments tbody");
 const input = (id) => /** @type {HTMLInputElement} */ (one(`#${id}`));
-const FILTERS = { search: input("search"), state: input("state-filter"), algorithm: input("algorithm-filter"), dataset: input("dataset-filter"), tag: input("tag-filter") };
+const FILTERS = {
+  search: input("search"),
+  state: input("state-filter"),
+  algorithm: input("algorithm-filter"),
+  dataset: input("dataset-filter"),
+  tag: input("tag-filter"),
+};
 const group = input("group");
 
 function done(experiment) {
@@ -40,7 +46,9 @@ const number = (write) => (cell, experiment) => setText(cell, write(experiment))
 /** Every column: its title, what the server sorts by, and how a cell is written. `usual` ones are shown at first. */
 const COLUMNS = {
   state: {
-    title: "State", sort: "state", usual: true,
+    title: "State",
+    sort: "state",
+    usual: true,
     write(cell, experiment) {
       if (cell.dataset.state === experiment.state) return;
       cell.dataset.state = experiment.state;
@@ -49,19 +57,41 @@ const COLUMNS = {
     },
   },
   method: {
-    title: "Method", sort: "method", usual: true,
+    title: "Method",
+    sort: "method",
+    usual: true,
     write(cell, { spec }) {
-      if (!cell.firstChild) fill(cell, h("span", { class: "method" }, swatch(methodStyle(spec.algorithm.name)), methodTitle(spec.algorithm.name)));
+      if (!cell.firstChild) {
+        fill(
+          cell,
+          h("span", { class: "method" }, swatch(methodStyle(spec.algorithm.name)), methodTitle(spec.algorithm.name)),
+        );
+      }
     },
   },
   data: { title: "Data set", sort: "data", usual: true, write: number((e) => datasetText(e.spec.dataset)) },
   partition: { title: "Partition", usual: true, kind: "muted", write: number((e) => partitionText(e.spec.partition)) },
   models: { title: "Models", write: number((e) => e.spec.models.family) },
-  clients: { title: "N", help: "Number of clients (clients)", sort: "clients", usual: true, kind: "num right", write: number((e) => integer(e.spec.clients)) },
-  participation: { title: "K", help: "Clients in each round (participants)", usual: true, kind: "num right", write: number((e) => integer(cohortSize(e.spec))) },
+  clients: {
+    title: "N",
+    help: "Number of clients (clients)",
+    sort: "clients",
+    usual: true,
+    kind: "num right",
+    write: number((e) => integer(e.spec.clients)),
+  },
+  participation: {
+    title: "K",
+    help: "Clients in each round (participants)",
+    usual: true,
+    kind: "num right",
+    write: number((e) => integer(cohortSize(e.spec))),
+  },
   seed: { title: "Seed", kind: "num right", write: number((e) => String(e.spec.seed)) },
   progress: {
-    title: "Rounds", sort: "progress", usual: true,
+    title: "Rounds",
+    sort: "progress",
+    usual: true,
     write(cell, experiment) {
       if (!cell.firstChild) fill(cell, h("div", { class: "progress" }, h("progress", {}), h("span", { class: "num" })));
       const bar = /** @type {HTMLProgressElement} */ (one("progress", cell));
@@ -72,7 +102,11 @@ const COLUMNS = {
     },
   },
   accuracy: {
-    title: "Accuracy (%)", help: "The test accuracy that the protocol names: of the best round under A and B, of the last one under C", sort: "accuracy", usual: true, kind: "num right",
+    title: "Accuracy (%)",
+    help: "The test accuracy that the protocol names: of the best round under A and B, of the last one under C",
+    sort: "accuracy",
+    usual: true,
+    kind: "num right",
     write(cell, experiment) {
       const text = percentNumber(headlineOf(experiment));
       if (cell.dataset.shown === `${text} ${experiment.no_convergence}`) return;
@@ -81,25 +115,60 @@ const COLUMNS = {
     },
   },
   best: {
-    title: "Best (%)", help: "Best test accuracy of any round", sort: "best", kind: "num right",
+    title: "Best (%)",
+    help: "Best test accuracy of any round",
+    sort: "best",
+    kind: "num right",
     write(cell, experiment) {
       setText(cell, percentNumber(experiment.headline?.best_accuracy));
       cell.title = experiment.headline?.best_round ? `best in round ${experiment.headline.best_round}` : "";
     },
   },
-  final: { title: "Final (%)", help: "Test accuracy of the last tested round", sort: "final", kind: "num right", write: number((e) => percentNumber(e.headline?.final_accuracy)) },
-  bytes: { title: "Bytes", help: "Bytes sent and received so far, all clients", sort: "bytes", usual: true, kind: "num right", write: number((e) => started(e, formatBytes((e.totals?.bytes_up ?? 0) + (e.totals?.bytes_down ?? 0)))) },
-  flops: { title: "FLOPs", help: "FLOPs of local training so far, all clients", sort: "flops", usual: true, kind: "num right", write: number((e) => started(e, formatFlops(e.totals?.client_flops ?? 0))) },
-  time: { title: "Time", help: "Wall time of the rounds so far", sort: "time", usual: true, kind: "num right", write: number((e) => started(e, duration(e.seconds))) },
+  final: {
+    title: "Final (%)",
+    help: "Test accuracy of the last tested round",
+    sort: "final",
+    kind: "num right",
+    write: number((e) => percentNumber(e.headline?.final_accuracy)),
+  },
+  bytes: {
+    title: "Bytes",
+    help: "Bytes sent and received so far, all clients",
+    sort: "bytes",
+    usual: true,
+    kind: "num right",
+    write: number((e) => started(e, formatBytes((e.totals?.bytes_up ?? 0) + (e.totals?.bytes_down ?? 0)))),
+  },
+  flops: {
+    title: "FLOPs",
+    help: "FLOPs of local training so far, all clients",
+    sort: "flops",
+    usual: true,
+    kind: "num right",
+    write: number((e) => started(e, formatFlops(e.totals?.client_flops ?? 0))),
+  },
+  time: {
+    title: "Time",
+    help: "Wall time of the rounds so far",
+    sort: "time",
+    usual: true,
+    kind: "num right",
+    write: number((e) => started(e, duration(e.seconds))),
+  },
   created: {
-    title: "Created", sort: "created", usual: true, kind: "num right muted",
+    title: "Created",
+    sort: "created",
+    usual: true,
+    kind: "num right muted",
     write(cell, experiment) {
       setText(cell, ago(experiment.created_at));
       cell.title = clock(experiment.created_at);
     },
   },
   finished: {
-    title: "Finished", sort: "finished", kind: "num right muted",
+    title: "Finished",
+    sort: "finished",
+    kind: "num right muted",
     write(cell, experiment) {
       setText(cell, experiment.finished_at ? ago(experiment.finished_at) : "–");
       cell.title = clock(experiment.finished_at);
@@ -133,18 +202,40 @@ function makeHead() {
   const heads = chosen.map((key) => {
     const column = COLUMNS[key];
     const text = column.sort
-      ? h("button", { type: "button", title: column.help, data: { sort: column.sort }, on: { click: () => sortBy(column.sort) } }, column.title)
+      ? h("button", {
+        type: "button",
+        title: column.help,
+        data: { sort: column.sort },
+        on: { click: () => sortBy(column.sort) },
+      }, column.title)
       : h("abbr", { title: column.help }, column.title);
-    return h("th", { scope: "col", class: column.kind?.includes("right") ? "right" : null, data: { column: key } }, text);
+    return h(
+      "th",
+      { scope: "col", class: column.kind?.includes("right") ? "right" : null, data: { column: key } },
+      text,
+    );
   });
-  const whole = h("input", { id: "select-all", type: "checkbox", "aria-label": "Select all loaded", on: { change: () => chooseAll(whole.checked) } });
+  const whole = h("input", {
+    id: "select-all",
+    type: "checkbox",
+    "aria-label": "Select all loaded",
+    on: { change: () => chooseAll(whole.checked) },
+  });
   const name = h("button", { type: "button", data: { sort: "name" }, on: { click: () => sortBy("name") } }, "Name");
-  fill(one("#experiments thead tr"), h("th", { scope: "col", class: "pick" }, h("label", { class: "pick-area" }, whole)), h("th", { scope: "col", class: "name" }, name), heads);
+  fill(
+    one("#experiments thead tr"),
+    h("th", { scope: "col", class: "pick" }, h("label", { class: "pick-area" }, whole)),
+    h("th", { scope: "col", class: "name" }, name),
+    heads,
+  );
 }
 
 /** A row is made once; later only its cells change, so that focus and selection stay. */
 function makeRow(experiment) {
-  const box = h("input", { type: "checkbox", on: { click: (event) => pick(experiment.id, box.checked, event.shiftKey) } });
+  const box = h("input", {
+    type: "checkbox",
+    on: { click: (event) => pick(experiment.id, box.checked, event.shiftKey) },
+  });
   const link = h("span", { class: "name-slot" });
   const tags = h("span", { class: "tags" });
   const cells = new Map(chosen.map((key) => [key, h("td", { class: COLUMNS[key].kind, data: { column: key } })]));
@@ -187,14 +278,28 @@ function layout() {
   const list = [...experiments.values()];
   if (!group.checked) return list.map((experiment) => ({ experiment }));
   const byMethod = Map.groupBy(list, (experiment) => experiment.spec.algorithm.name);
-  return [...byMethod].sort(([a], [b]) => (a < b ? -1 : 1)).flatMap(([method, members]) => [{ method, count: members.length }, ...members.map((experiment) => ({ experiment }))]);
+  return [...byMethod].sort(([a], [b]) => (a < b ? -1 : 1)).flatMap((
+    [method, members],
+  ) => [{ method, count: members.length }, ...members.map((experiment) => ({ experiment }))]);
 }
 
 function render() {
   const wanted = layout().map((item) => {
-    if (!item.experiment) return h("tr", { class: "group" }, h("th", { scope: "rowgroup", colspan: chosen.length + 2 }, `${methodTitle(item.method)} · ${integer(item.count)}${experiments.size < total ? " (loaded rows only)" : ""}`));
+    if (!item.experiment) {
+      return h(
+        "tr",
+        { class: "group" },
+        h(
+          "th",
+          { scope: "rowgroup", colspan: chosen.length + 2 },
+          `${methodTitle(item.method)} · ${integer(item.count)}${
+            experiments.size < total ? " (loaded rows only)" : ""
+          }`,
+        ),
+      );
+    }
     let entry = rows.get(item.experiment.id);
-    if (!entry) rows.set(item.experiment.id, (entry = makeRow(item.experiment)));
+    if (!entry) rows.set(item.experiment.id, entry = makeRow(item.experiment));
     updateRow(entry, item.experiment);
     return entry.row;
   });
@@ -210,10 +315,14 @@ function render() {
   one("#empty").hidden = experiments.size > 0 || filtered;
   one("#no-match").hidden = experiments.size > 0 || !filtered;
   one("#more-row").hidden = experiments.size >= total;
-  one("#no-convergence").hidden = !chosen.includes("accuracy") || ![...experiments.values()].some((item) => item.no_convergence);
+  one("#no-convergence").hidden = !chosen.includes("accuracy") ||
+    ![...experiments.values()].some((item) => item.no_convergence);
   setText(one("#no-convergence"), NOTE);
   const many = experiments.size < total ? `${integer(experiments.size)} of ${integer(total)}` : integer(total);
-  setText(one("#count"), `${many} ${total === 1 ? "experiment" : "experiments"}${filtered ? ` ${total === 1 ? "matches" : "match"}` : ""}`);
+  setText(
+    one("#count"),
+    `${many} ${total === 1 ? "experiment" : "experiments"}${filtered ? ` ${total === 1 ? "matches" : "match"}` : ""}`,
+  );
   for (const button of all("[data-sort]")) {
     const mine = button.dataset.sort === sort.key;
     button.closest("th")?.setAttribute("aria-sort", mine ? (sort.down ? "descending" : "ascending") : "none");
@@ -244,7 +353,12 @@ function renderSelection() {
   whole.checked = shown > 0 && shown === experiments.size;
   whole.indeterminate = shown > 0 && shown < experiments.size;
   const part = whole.checked && experiments.size < total ? ` loaded of ${integer(total)}` : "";
-  setText(one("#selection-count"), count ? `${integer(count)}${part} selected${away ? `, ${integer(away)} not in this list` : ""}` : "Nothing selected");
+  setText(
+    one("#selection-count"),
+    count
+      ? `${integer(count)}${part} selected${away ? `, ${integer(away)} not in this list` : ""}`
+      : "Nothing selected",
+  );
   compare.textContent = count ? `Compare ${count} selected` : "Compare selected";
   if (count) {
     compare.href = `/compare?ids=${[...selected].join(",")}`;
@@ -295,7 +409,12 @@ async function tagSelected(event) {
   const list = chosenOnes();
   const tags = ({ tags: own }) => (remove ? own.filter((other) => other !== tag) : [...new Set([...own, tag])]);
   const told = `${remove ? "Removed" : "Added"} “${tag}” ${remove ? "from" : "to"} ${list.length}.`;
-  for (const experiment of await ask({ act: (id) => api.relabel(id, { tags: tags(experiments.get(id)) }), told: () => told }, list)) experiments.set(experiment.id, experiment);
+  for (
+    const experiment of await ask({
+      act: (id) => api.relabel(id, { tags: tags(experiments.get(id)) }),
+      told: () => told,
+    }, list)
+  ) experiments.set(experiment.id, experiment);
   return render();
 }
 
@@ -312,7 +431,10 @@ function newer(item) {
 /** Whether a filter whose meaning is plain leaves it in; the others are the server's to judge. */
 function fits(experiment) {
   const { state, algorithm, dataset } = filters();
-  const plain = [[state, experiment.state], [algorithm, experiment.spec.algorithm.name], [dataset, experiment.spec.dataset.name]];
+  const plain = [[state, experiment.state], [algorithm, experiment.spec.algorithm.name], [
+    dataset,
+    experiment.spec.dataset.name,
+  ]];
   return !experiment.deleted_at && plain.every(([wanted, value]) => !wanted || wanted === value);
 }
 
@@ -320,7 +442,9 @@ async function reload() {
   const mine = ++asked;
   setQuery({ ...request(), group: group.checked ? "method" : "" });
   try {
-    const answer = await working(api.experiments({ ...request(), limit: Math.min(500, Math.max(PAGE, experiments.size)) }));
+    const answer = await working(
+      api.experiments({ ...request(), limit: Math.min(500, Math.max(PAGE, experiments.size)) }),
+    );
     if (mine !== asked) return;
     const items = answer.items.map(newer).filter(fits);
     experiments.clear();
@@ -408,9 +532,19 @@ function showColumns(keys) {
   fill(
     one("#column-list"),
     Object.entries(COLUMNS).map(([key, column]) => {
-      const box = h("input", { type: "checkbox", on: { change: () => keepColumns(box.checked ? [...chosen, key] : chosen.filter((other) => other !== key)) } });
+      const box = h("input", {
+        type: "checkbox",
+        on: { change: () => keepColumns(box.checked ? [...chosen, key] : chosen.filter((other) => other !== key)) },
+      });
       box.checked = chosen.includes(key);
-      return h("label", {}, box, column.help && column.title.length < 3 ? `${column.title}: ${column.help.replace(/ \(.*/, "").toLowerCase()}` : column.title);
+      return h(
+        "label",
+        {},
+        box,
+        column.help && column.title.length < 3
+          ? `${column.title}: ${column.help.replace(/ \(.*/, "").toLowerCase()}`
+          : column.title,
+      );
     }),
   );
   render();
@@ -424,7 +558,10 @@ function keepColumns(keys) {
   }
   showColumns(keys);
 }
-one("#reset-columns").addEventListener("click", () => keepColumns(Object.keys(COLUMNS).filter((key) => COLUMNS[key].usual)));
+one("#reset-columns").addEventListener(
+  "click",
+  () => keepColumns(Object.keys(COLUMNS).filter((key) => COLUMNS[key].usual)),
+);
 document.addEventListener("click", (event) => {
   const menu = /** @type {HTMLDetailsElement} */ (one("#columns"));
   const target = /** @type {HTMLElement} */ (event.target);

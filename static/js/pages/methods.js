@@ -20,18 +20,24 @@ function show(root, { round, opening, reason }) {
     setText(cell, texts ? texts[cell.dataset.cost] : "–");
     cell.title = texts ? "" : `Not in this set-up: ${reason}`;
   }
-  for (const row of all('[data-cost-row="opening"]', root)) row.hidden = !opening || opening.client_flops + opening.bytes_up === 0;
+  for (const row of all('[data-cost-row="opening"]', root)) {
+    row.hidden = !opening || opening.client_flops + opening.bytes_up === 0;
+  }
 }
 
 for (const row of all("tr[data-method]")) {
   one(".method-name", row).prepend(swatch(methodStyle(row.dataset.method, row.dataset.family)));
   row.addEventListener("click", (event) => {
-    if (!(/** @type {HTMLElement} */ (event.target).closest("a")) && !String(getSelection())) location.assign(`/methods/${row.dataset.method}`);
+    if (!(/** @type {HTMLElement} */ (event.target).closest("a")) && !String(getSelection())) {
+      location.assign(`/methods/${row.dataset.method}`);
+    }
   });
 }
 const head = document.querySelector(".page-head[data-method]");
 if (head instanceof HTMLElement) head.prepend(swatch(methodStyle(head.dataset.method, head.dataset.family)));
 
-for (const [id, cost] of Object.entries(data.costs)) show(document.querySelector(`tr[data-method="${CSS.escape(id)}"]`) ?? document, cost);
+for (const [id, cost] of Object.entries(data.costs)) {
+  show(document.querySelector(`tr[data-method="${CSS.escape(id)}"]`) ?? document, cost);
+}
 
 live.start({ after: data.seq });

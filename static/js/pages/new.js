@@ -11,8 +11,27 @@ import { Heatmap } from "../heatmap.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
 import { cohortSize, specYaml } from "../spec.js";
-import { firstSpec, isSweep, sharedOf, startValues, sweptElsewhere, valuesOf, withShared, withValues } from "../sweep-document.js";
-import { bytesText, costText, placeText, plural, problemsOf, queueText, rehearse, restText, showNotApplicable } from "../sweep-plan.js";
+import {
+  firstSpec,
+  isSweep,
+  sharedOf,
+  startValues,
+  sweptElsewhere,
+  valuesOf,
+  withShared,
+  withValues,
+} from "../sweep-document.js";
+import {
+  bytesText,
+  costText,
+  placeText,
+  plural,
+  problemsOf,
+  queueText,
+  rehearse,
+  restText,
+  showNotApplicable,
+} from "../sweep-plan.js";
 import { duration, formatBytes, formatFlops, integer } from "../units.js";
 
 const data = pageData();
@@ -34,7 +53,10 @@ function blockOf(entry, name) {
 const algorithmOf = (id) => catalogue.algorithms.find((item) => item.id === id);
 const partitionOf = (id) => catalogue.partitions.find((item) => item.id === id);
 const datasetKey = (item) => (item.set ? `imported:${item.set}` : item.id);
-const datasetOf = (dataset) => catalogue.datasets.find((item) => (dataset?.name === "imported" ? item.set === dataset.set : item.id === dataset?.name));
+const datasetOf = (dataset) =>
+  catalogue.datasets.find((
+    item,
+  ) => (dataset?.name === "imported" ? item.set === dataset.set : item.id === dataset?.name));
 
 /** A small spec that runs on any machine within a minute: always valid, since its parts come from the catalogue. */
 function example(id) {
@@ -58,7 +80,12 @@ function example(id) {
 
 /** @returns {{found: any, problem: {field: string, message: string}|null}} */
 function parse() {
-  if (!area.value.trim()) return { found: null, problem: { field: "", message: "The spec is empty. Choose a method above to start from an example." } };
+  if (!area.value.trim()) {
+    return {
+      found: null,
+      problem: { field: "", message: "The spec is empty. Choose a method above to start from an example." },
+    };
+  }
   try {
     const found = load(area.value);
     if (found === null || typeof found !== "object" || Array.isArray(found)) {
@@ -66,7 +93,13 @@ function parse() {
     }
     return { found, problem: null };
   } catch (error) {
-    return { found: null, problem: { field: error.mark ? `line ${error.mark.line + 1}` : "", message: `Not readable as YAML or JSON: ${error.reason ?? error.message}.` } };
+    return {
+      found: null,
+      problem: {
+        field: error.mark ? `line ${error.mark.line + 1}` : "",
+        message: `Not readable as YAML or JSON: ${error.reason ?? error.message}.`,
+      },
+    };
   }
 }
 
@@ -93,7 +126,10 @@ const plain = { change: (path, value) => write(withShared(current, path, value))
 const swept = { ...plain, sweep: (path, values) => write(withValues(current, path, values)), start: startValues };
 
 const FAMILY_OF = (item) => FAMILY_TITLES[item.family] ?? "Other";
-const byFamily = [...FAMILIES.map((family) => catalogue.algorithms.filter((item) => item.family === family)), catalogue.algorithms.filter((item) => !FAMILIES.includes(item.family))].flat();
+const byFamily = [
+  ...FAMILIES.map((family) => catalogue.algorithms.filter((item) => item.family === family)),
+  catalogue.algorithms.filter((item) => !FAMILIES.includes(item.family)),
+].flat();
 
 /** The four choices that decide which other fields there are. A method, a data set or a partition is swept as a whole block. */
 const choices = {
@@ -118,7 +154,10 @@ const choices = {
       write(block.name === "imported" ? withShared(changed, "partition", { name: "imported" }) : changed);
     },
     choices: {
-      options: catalogue.datasets.map((item) => ({ id: datasetKey(item), label: `${item.title}${item.available ? "" : " (missing)"}` })),
+      options: catalogue.datasets.map((item) => ({
+        id: datasetKey(item),
+        label: `${item.title}${item.available ? "" : " (missing)"}`,
+      })),
       idOf: (block) => (datasetOf(block) ? datasetKey(datasetOf(block)) : undefined),
       make: datasetBlock,
       parts: (block) => without(datasetOf(block)?.parameters.properties, ["set"]),
@@ -140,7 +179,12 @@ const choices = {
     id: "models",
     title: "Models",
     choices: {
-      options: [...catalogue.models].sort((a, b) => Number(a.members.length === 1) - Number(b.members.length === 1)).map((item) => ({ id: item.id, label: item.title, group: item.members.length > 1 ? "Heterogeneous" : "One architecture" })),
+      options: [...catalogue.models].sort((a, b) => Number(a.members.length === 1) - Number(b.members.length === 1))
+        .map((item) => ({
+          id: item.id,
+          label: item.title,
+          group: item.members.length > 1 ? "Heterogeneous" : "One architecture",
+        })),
       idOf: (family) => family,
       make: (family) => family,
     },
@@ -183,12 +227,20 @@ blocks.training.use("fixed", groups.training);
 blocks.evaluation.use("fixed", groups.evaluation);
 blocks.labels.use("fixed", { name: nameSchema }, []);
 addLabel(tagsField());
-const notesSchema = { type: "string", format: "lines", default: "", description: "Free text; does not affect the result" };
+const notesSchema = {
+  type: "string",
+  format: "lines",
+  default: "",
+  description: "Free text; does not affect the result",
+};
 addLabel(new Field("notes", notesSchema, { change: (path, value) => plain.change(path, value ?? "") }));
 
 /** Tags are a list in the spec and a line of text in the form. */
 function tagsField() {
-  const field = new Field("tags", { type: "string", description: "Words to find it again, separated by commas" }, { change: (path, value) => plain.change(path, String(value ?? "").split(",").map((part) => part.trim()).filter(Boolean)) });
+  const field = new Field("tags", { type: "string", description: "Words to find it again, separated by commas" }, {
+    change: (path, value) =>
+      plain.change(path, String(value ?? "").split(",").map((part) => part.trim()).filter(Boolean)),
+  });
   const show = field.show.bind(field);
   field.show = (value) => show(Array.isArray(value) ? value.join(", ") : "");
   return field;
@@ -218,7 +270,9 @@ function syncForm() {
   useBlock("algorithm", algorithm?.id ?? "", algorithm?.parameters.properties);
   useBlock("dataset", dataset ? datasetKey(dataset) : "", dataset?.parameters.properties, ["name", "set"]);
   useBlock("partition", partition?.id ?? "", partition?.parameters.properties);
-  for (const field of allFields()) field.show(sharedOf(current, field.path), valuesOf(current, field.path), sweptElsewhere(current, field.path));
+  for (const field of allFields()) {
+    field.show(sharedOf(current, field.path), valuesOf(current, field.path), sweptElsewhere(current, field.path));
+  }
   helpTexts(algorithm, dataset, partition, family);
 }
 
@@ -229,9 +283,18 @@ function helpTexts(algorithm, dataset, partition, family) {
   link.href = alone ? `/methods/${algorithm.id}` : "/methods";
   setText(link, alone ? `About ${algorithm.title}` : "All methods");
   setText(one("#method-help"), alone ? `Shares ${algorithm.shares}; ${algorithm.heterogeneous}.` : "");
-  const shape = dataset && !several("dataset") ? `${integer(dataset.samples)} images of ${dataset.shape.join(" × ")}, ${integer(dataset.classes)} classes${dataset.available ? "" : ", not on this machine yet"}. ` : "";
+  const shape = dataset && !several("dataset")
+    ? `${integer(dataset.samples)} images of ${dataset.shape.join(" × ")}, ${integer(dataset.classes)} classes${
+      dataset.available ? "" : ", not on this machine yet"
+    }. `
+    : "";
   setText(one("#data-help"), `${shape}${several("partition") ? "" : partition?.title ?? ""}`);
-  setText(one("#models-help"), family && !several("models.family") ? family.members.map((member) => `${member.id} ${formatCount(member.parameters)}`).join(" · ") : "");
+  setText(
+    one("#models-help"),
+    family && !several("models.family")
+      ? family.members.map((member) => `${member.id} ${formatCount(member.parameters)}`).join(" · ")
+      : "",
+  );
 }
 
 function formatCount(count) {
@@ -240,7 +303,11 @@ function formatCount(count) {
 
 // --- check, price and partition -------------------------------------------------------------------------------------
 
-const map = new Heatmap(one("#partition-map"), { name: "partition", title: "Data per client", empty: "The partition is drawn once the spec is valid." });
+const map = new Heatmap(one("#partition-map"), {
+  name: "partition",
+  title: "Data per client",
+  empty: "The partition is drawn once the spec is valid.",
+});
 let controller = new AbortController();
 let timer = 0;
 let pricing = 0;
@@ -303,7 +370,9 @@ async function check() {
   current = found;
   syncForm();
   awaitPrice();
-  for (const element of all("[data-for-sweeps]")) element.hidden = (element.dataset.forSweeps === "yes") !== isSweep(current);
+  for (const element of all("[data-for-sweeps]")) {
+    element.hidden = (element.dataset.forSweeps === "yes") !== isSweep(current);
+  }
   /** @type {HTMLAnchorElement} */ (one("#as-sweep")).href = linkTo("/sweeps/new", area.value);
   verdict("busy", "Checking…");
   try {
@@ -336,10 +405,20 @@ async function checkSweep(sweep, text, signal) {
   showProblems([]);
   showNotApplicable(plan);
   const rest = restText(plan);
-  verdict("good", `Ready to run: ${plural(plan.experiments, "experiment")} in ${plural(plan.cells, "cell")}${rest ? `; ${rest}` : ""}`);
+  verdict(
+    "good",
+    `Ready to run: ${plural(plan.experiments, "experiment")} in ${plural(plan.cells, "cell")}${
+      rest ? `; ${rest}` : ""
+    }`,
+  );
   showCopies();
   showPlan(plan);
-  return later(() => Promise.all([rehearse(plan, () => api.rehearseSweep(text, signal), showPlan).catch(unlessAborted), drawPartition(firstSpec(sweep), signal)]));
+  return later(() =>
+    Promise.all([
+      rehearse(plan, () => api.rehearseSweep(text, signal), showPlan).catch(unlessAborted),
+      drawPartition(firstSpec(sweep), signal),
+    ])
+  );
 }
 
 /** What takes longer waits until nothing was typed for a moment. */
@@ -354,18 +433,28 @@ function unlessAborted(error) {
 
 const BASIS = {
   measured: (count) => `Measured: ${plural(count, "experiment")} with the same method, data and training`,
-  scaled: (count) => `Scaled from another setting: ${plural(count, "experiment")} with the same method, data and models`,
-  rate: (count) => `Rough: from the FLOPs and the speed of ${integer(count)} other ${count === 1 ? "experiment" : "experiments"} here`,
+  scaled: (count) =>
+    `Scaled from another setting: ${plural(count, "experiment")} with the same method, data and models`,
+  rate: (count) =>
+    `Rough: from the FLOPs and the speed of ${integer(count)} other ${count === 1 ? "experiment" : "experiments"} here`,
   guess: () => "A guess from the FLOPs: no experiment has run here yet",
 };
-const NO_COST = ["Bytes per round", "FLOPs per round", "Total", "On this worker"].map((title) => ({ title, value: "–" }));
+const NO_COST = ["Bytes per round", "FLOPs per round", "Total", "On this worker"].map((title) => ({
+  title,
+  value: "–",
+}));
 const NO_SWEEP = ["Cells × seeds", "To run", "Total", "On this worker"].map((title) => ({ title, value: "–" }));
 
 /** @param {{title: string, value: string, help?: string, id?: string}[]} figures */
 function showFigures(figures) {
   const box = one(".strip-figures");
   delete box.dataset.state;
-  fill(box, figures.map(({ id, title, value, help }) => h("div", { title: help }, h("dt", {}, title), h("dd", { id, class: "num" }, value))));
+  fill(
+    box,
+    figures.map(({ id, title, value, help }) =>
+      h("div", { title: help }, h("dt", {}, title), h("dd", { id, class: "num" }, value))
+    ),
+  );
   setText(one("#no-cost"), "");
 }
 
@@ -381,9 +470,18 @@ function showCost(estimate, reason = "") {
   const time = `${estimate.basis === "measured" ? "about" : "roughly"} ${duration(estimate.seconds)}`;
   setText(button, `Queue 1 experiment (${time})`);
   showFigures([
-    { id: "cost-bytes", title: "Bytes per round", value: formatBytes(round.bytes_up + round.bytes_down), help: "Bytes sent and received in one round, all clients of the cohort" },
+    {
+      id: "cost-bytes",
+      title: "Bytes per round",
+      value: formatBytes(round.bytes_up + round.bytes_down),
+      help: "Bytes sent and received in one round, all clients of the cohort",
+    },
     { title: "FLOPs per round", value: formatFlops(round.client_flops), help: "FLOPs of local training in one round" },
-    { title: "Total", value: `${formatBytes(total.bytes_up + total.bytes_down)} · ${formatFlops(total.client_flops)}`, help: "All rounds" },
+    {
+      title: "Total",
+      value: `${formatBytes(total.bytes_up + total.bytes_down)} · ${formatFlops(total.client_flops)}`,
+      help: "All rounds",
+    },
     { title: "On this worker", value: time, help: BASIS[estimate.basis](estimate.experiments) },
   ]);
 }
@@ -393,7 +491,11 @@ function showPlan(plan) {
   setText(button, queueText(plan));
   const words = (text) => text.replace(/ on .*|;.*/, "");
   showFigures([
-    { title: "Cells × seeds", value: `${integer(plan.cells)} × ${integer(valuesOf(current, "seed")?.length ?? 1)}`, help: "A cell is one combination of the swept values" },
+    {
+      title: "Cells × seeds",
+      value: `${integer(plan.cells)} × ${integer(valuesOf(current, "seed")?.length ?? 1)}`,
+      help: "A cell is one combination of the swept values",
+    },
     { title: "To run", value: integer(plan.to_run), help: "Without those that are there already or not applicable" },
     { title: "Total", value: words(bytesText(plan)), help: `Communication: ${bytesText(plan)}` },
     { title: placeText(cost).replace("on", "On"), value: words(costText(plan)), help: costText(plan) },
@@ -441,19 +543,32 @@ function checkSoon() {
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 /** A Python string on several lines: whatever is quoted in the text, three quotes never stand together. */
-const multiline = (text) => `"""\n${text.replaceAll("\\", "\\\\").replaceAll('"""', '\\"\\"\\"').replace(/"$/, '\\"')}"""`;
+const multiline = (text) =>
+  `"""\n${text.replaceAll("\\", "\\\\").replaceAll('"""', '\\"\\"\\"').replace(/"$/, '\\"')}"""`;
 const COPIES = {
   spec: {
     yaml: (spec) => specYaml(spec),
     json: (spec) => JSON.stringify(spec, null, 2),
-    curl: (spec) => `curl -X POST ${location.origin}/api/experiments -H 'content-type: application/json' -d ${quoted(JSON.stringify(spec))}`,
-    python: (spec) => `from app.config import Settings\nfrom engine.runtime.run import Run\nfrom engine.spec.experiment import ExperimentSpec\n\nspec = ExperimentSpec.from_yaml(${multiline(specYaml(spec))})\nfor record in Run(spec, data_root=Settings().data_root).rounds():\n    print(record.round, record.accuracy, record.bytes_up)\n`,
+    curl: (spec) =>
+      `curl -X POST ${location.origin}/api/experiments -H 'content-type: application/json' -d ${
+        quoted(JSON.stringify(spec))
+      }`,
+    python: (spec) =>
+      `from app.config import Settings\nfrom engine.runtime.run import Run\nfrom engine.spec.experiment import ExperimentSpec\n\nspec = ExperimentSpec.from_yaml(${
+        multiline(specYaml(spec))
+      })\nfor record in Run(spec, data_root=Settings().data_root).rounds():\n    print(record.round, record.accuracy, record.bytes_up)\n`,
   },
   sweep: {
     yaml: () => area.value,
     json: (sweep) => JSON.stringify(sweep, null, 2),
-    curl: () => `curl -X POST ${location.origin}/api/sweeps -H 'content-type: application/yaml' --data-binary ${quoted(area.value)}`,
-    python: () => `from app.client import FedArena\n\nwith FedArena("${location.origin}") as client:\n    sweep = client.submit_sweep(${multiline(area.value)})\n    client.wait_sweep(sweep["id"])\n    print(client.sweep_table(sweep["id"]))\n`,
+    curl: () =>
+      `curl -X POST ${location.origin}/api/sweeps -H 'content-type: application/yaml' --data-binary ${
+        quoted(area.value)
+      }`,
+    python: () =>
+      `from app.client import FedArena\n\nwith FedArena("${location.origin}") as client:\n    sweep = client.submit_sweep(${
+        multiline(area.value)
+      })\n    client.wait_sweep(sweep["id"])\n    print(client.sweep_table(sweep["id"]))\n`,
   },
 };
 
@@ -484,7 +599,8 @@ function withMethods(document, change) {
 function presetFields(name) {
   const isBlock = (value) => value !== null && typeof value === "object";
   return Object.entries(catalogue.presets[name]).flatMap(([key, value]) =>
-    isBlock(value) ? Object.entries(value).map(([inner, set]) => [`${key}.${inner}`, set]) : [[key, value]]);
+    isBlock(value) ? Object.entries(value).map(([inner, set]) => [`${key}.${inner}`, set]) : [[key, value]]
+  );
 }
 
 /** Puts a paper's values into the document: what the preset names is overwritten, the rest stays. */
@@ -493,7 +609,10 @@ function applyPreset(name) {
   preceded = name ? { name, before } : null;
   if (!name) return write(before);
   const own = (block) => ({ ...block, ...algorithmOf(block?.name)?.presets?.[name] });
-  const changed = presetFields(name).reduce((document, [path, value]) => withShared(document, path, value), withMethods(before, own));
+  const changed = presetFields(name).reduce(
+    (document, [path, value]) => withShared(document, path, value),
+    withMethods(before, own),
+  );
   return write(changed);
 }
 
@@ -504,14 +623,17 @@ function withoutPreset(document) {
   const earlier = [valuesOf(before, "algorithm") ?? sharedOf(before, "algorithm")].flat();
   const back = (block) => {
     const old = earlier.find((item) => item?.name === block?.name);
-    const set = Object.entries(algorithmOf(block?.name)?.presets?.[name] ?? {}).filter(([key, value]) => same(block[key], value));
+    const set = Object.entries(algorithmOf(block?.name)?.presets?.[name] ?? {}).filter(([key, value]) =>
+      same(block[key], value)
+    );
     return set.reduce((changed, [key]) => withValue(changed, key, old?.[key]), block);
   };
   const set = presetFields(name).filter(([path, value]) => same(sharedOf(document, path), value));
   const restored = set.reduce((changed, [path]) => {
     const [block] = path.split(".");
     const undone = withShared(changed, path, sharedOf(before, path));
-    const emptied = path !== block && sharedOf(before, block) === undefined && !Object.keys(sharedOf(undone, block) ?? {}).length;
+    const emptied = path !== block && sharedOf(before, block) === undefined &&
+      !Object.keys(sharedOf(undone, block) ?? {}).length;
     return emptied ? withShared(undone, block, undefined) : undone;
   }, document);
   return withMethods(restored, back);
@@ -538,7 +660,12 @@ async function submit() {
   }
 }
 
-fill(preset, h("option", { value: "" }, "none"), Object.entries({ A: "A: pFedAFM, pFedES", B: "B: FedARC", C: "C: CompFL" }).filter(([id]) => id in catalogue.presets).map(([id, title]) => h("option", { value: id }, title)));
+fill(
+  preset,
+  h("option", { value: "" }, "none"),
+  Object.entries({ A: "A: pFedAFM, pFedES", B: "B: FedARC", C: "C: CompFL" }).filter(([id]) => id in catalogue.presets)
+    .map(([id, title]) => h("option", { value: id }, title)),
+);
 
 const first = algorithmOf(data.algorithm) ?? algorithmOf("fedavg") ?? catalogue.algorithms[0];
 

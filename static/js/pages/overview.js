@@ -1,21 +1,28 @@
 // The overview: what failed, runs, waits and finished, current without a reload.
 
-import { ENDED, countOf, countsText, sweepTitle } from "../cells.js";
+import { countOf, countsText, ENDED, sweepTitle } from "../cells.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
-import { NOTE, convergenceNode } from "../convergence.js";
+import { convergenceNode, NOTE } from "../convergence.js";
 import { fillRows, h, nameLink, one, pageData, setText, stateChip } from "../dom.js";
 import { live, perFrame } from "../live.js";
 import { applyRound, headlineOf } from "../series.js";
 import { notice } from "../shell.js";
 import { sparkline } from "../sparkline.js";
 import { datasetText, experimentTitle, nameParts } from "../spec.js";
-import { NONE, ago, clock, duration, integer, percent, percentNumber } from "../units.js";
+import { ago, clock, duration, integer, NONE, percent, percentNumber } from "../units.js";
 
 let data = pageData();
 
-const link = (experiment) => nameLink(`/experiments/${experiment.id}`, nameParts(experimentTitle(experiment, methodTitle)));
-const method = (experiment) => h("span", { class: "method" }, swatch(methodStyle(experiment.spec.algorithm.name)), methodTitle(experiment.spec.algorithm.name));
+const link = (experiment) =>
+  nameLink(`/experiments/${experiment.id}`, nameParts(experimentTitle(experiment, methodTitle)));
+const method = (experiment) =>
+  h(
+    "span",
+    { class: "method" },
+    swatch(methodStyle(experiment.spec.algorithm.name)),
+    methodTitle(experiment.spec.algorithm.name),
+  );
 
 function figure(name, value, detail, some = false) {
   const box = one(`[data-figure="${name}"]`);
@@ -31,8 +38,12 @@ function done(experiment) {
 /** From its own last rounds, else from what is known of its kind. */
 function secondsLeft(experiment) {
   const seconds = (data.curves[experiment.id]?.seconds ?? []).slice(1).slice(-10);
-  const one_ = seconds.length ? seconds.reduce((sum, value) => sum + value, 0) / seconds.length : data.expected[experiment.id];
-  return one_ === null || one_ === undefined ? null : one_ * (experiment.rounds - done(experiment)) + (data.once[experiment.id] ?? 0);
+  const one_ = seconds.length
+    ? seconds.reduce((sum, value) => sum + value, 0) / seconds.length
+    : data.expected[experiment.id];
+  return one_ === null || one_ === undefined
+    ? null
+    : one_ * (experiment.rounds - done(experiment)) + (data.once[experiment.id] ?? 0);
 }
 
 /**
@@ -50,7 +61,8 @@ function schedule() {
     free[soonest] += takes;
     return { takes, end: free[soonest] };
   });
-  const known = data.later_seconds !== null && free.every((time) => time !== null) && plan.every((item) => item.end !== null);
+  const known = data.later_seconds !== null && free.every((time) => time !== null) &&
+    plan.every((item) => item.end !== null);
   const work = free.reduce((sum, time) => sum + (time ?? 0), data.later_seconds ?? 0);
   return { plan, end: known ? Math.max(...free, work / slots) : null };
 }
@@ -71,16 +83,36 @@ function render() {
   const paused = counts.paused ?? 0;
   figure("running", integer(data.running.length), `${integer(data.slots)} ${data.slots === 1 ? "slot" : "slots"}`);
   figure("queued", integer((counts.queued ?? 0) + paused), paused ? `${integer(paused)} paused` : "");
-  figure("end", busy ? at(end) : NONE, busy ? (end === null ? "not known yet" : `in about ${duration(end)}`) : "nothing is waiting");
+  figure(
+    "end",
+    busy ? at(end) : NONE,
+    busy ? (end === null ? "not known yet" : `in about ${duration(end)}`) : "nothing is waiting",
+  );
   figure("finished", integer(data.finished_today), `${integer(counts.finished ?? 0)} in total`);
   figure("failed", integer(data.failed_today), data.failed_today ? "see below" : "no failures", data.failed_today > 0);
   one("#failed-panel").hidden = !data.failed.length;
-  fillRows(one("#failed"), data.failed.map((item) => h("li", { data: { key: item.id } }, stateChip(item.state), link(item), h("span", { class: "reason", title: item.error?.reason ?? "" }, item.error?.reason ?? ""), h("span", { class: "muted num", title: clock(item.finished_at) }, ago(item.finished_at)), h("a", { href: `/new?from=${item.id}` }, "Clone"))));
+  fillRows(
+    one("#failed"),
+    data.failed.map((item) =>
+      h(
+        "li",
+        { data: { key: item.id } },
+        stateChip(item.state),
+        link(item),
+        h("span", { class: "reason", title: item.error?.reason ?? "" }, item.error?.reason ?? ""),
+        h("span", { class: "muted num", title: clock(item.finished_at) }, ago(item.finished_at)),
+        h("a", { href: `/new?from=${item.id}` }, "Clone"),
+      )
+    ),
+  );
   const nothing = !Object.values(counts).some((count) => count > 0);
   one("#welcome").hidden = !nothing;
   one("#night").hidden = nothing;
   one("#no-worker").hidden = data.slots > 0 || !(data.queued.length || data.running.length);
-  setText(one("#no-worker-text"), "Experiments wait until a worker connects. The command “fedarena serve” starts one with the dashboard, “fedarena worker” another one.");
+  setText(
+    one("#no-worker-text"),
+    "Experiments wait until a worker connects. The command “fedarena serve” starts one with the dashboard, “fedarena worker” another one.",
+  );
   renderRunning(lefts);
   renderQueue(plan);
   one("#sweeps-panel").hidden = !data.sweeps.length;
@@ -90,8 +122,27 @@ function render() {
   offerComparison("#compare-finished", data.finished);
   one("#no-convergence").hidden = !data.finished.some((item) => item.no_convergence);
   setText(one("#no-convergence"), NOTE);
-  fillRows(one("#finished tbody"), data.finished.map((item) => h("tr", { data: { key: item.id, id: item.id, state: item.state } }, h("td", {}, link(item)), h("td", {}, method(item)), h("td", {}, datasetText(item.spec.dataset)), h("td", { class: "num right" }, percentNumber(headlineOf(item)), convergenceNode(Number(item.no_convergence))), h("td", { class: "num right" }, duration(item.seconds)), h("td", { class: "num right muted", title: clock(item.finished_at) }, ago(item.finished_at)))));
-  fillRows(one("#workers tbody"), data.workers.length ? data.workers.map(workerRow) : [h("tr", { data: { key: "" } }, h("td", { colspan: 4, class: "muted" }, "No worker has connected yet."))]);
+  fillRows(
+    one("#finished tbody"),
+    data.finished.map((item) =>
+      h(
+        "tr",
+        { data: { key: item.id, id: item.id, state: item.state } },
+        h("td", {}, link(item)),
+        h("td", {}, method(item)),
+        h("td", {}, datasetText(item.spec.dataset)),
+        h("td", { class: "num right" }, percentNumber(headlineOf(item)), convergenceNode(Number(item.no_convergence))),
+        h("td", { class: "num right" }, duration(item.seconds)),
+        h("td", { class: "num right muted", title: clock(item.finished_at) }, ago(item.finished_at)),
+      )
+    ),
+  );
+  fillRows(
+    one("#workers tbody"),
+    data.workers.length
+      ? data.workers.map(workerRow)
+      : [h("tr", { data: { key: "" } }, h("td", { colspan: 4, class: "muted" }, "No worker has connected yet."))],
+  );
 }
 
 function sweepRow(sweep) {
@@ -100,8 +151,21 @@ function sweepRow(sweep) {
     { data: { key: sweep.id, href: `/sweeps/${sweep.id}`, state: sweep.state } },
     h("td", {}, nameLink(`/sweeps/${sweep.id}`, nameParts(sweepTitle(sweep)))),
     h("td", {}, stateChip(sweep.state)),
-    h("td", { class: "num right", title: countsText(sweep.counts) }, `${integer(countOf(sweep.counts, ENDED))} / ${integer(sweep.experiments)}`),
-    h("td", {}, h("div", { class: "progress" }, h("progress", { max: Math.max(1, sweep.rounds_total), value: sweep.rounds_done, "aria-label": "Rounds done" }), h("span", { class: "num" }, `${integer(sweep.rounds_done)} / ${integer(sweep.rounds_total)}`))),
+    h(
+      "td",
+      { class: "num right", title: countsText(sweep.counts) },
+      `${integer(countOf(sweep.counts, ENDED))} / ${integer(sweep.experiments)}`,
+    ),
+    h(
+      "td",
+      {},
+      h(
+        "div",
+        { class: "progress" },
+        h("progress", { max: Math.max(1, sweep.rounds_total), value: sweep.rounds_done, "aria-label": "Rounds done" }),
+        h("span", { class: "num" }, `${integer(sweep.rounds_done)} / ${integer(sweep.rounds_total)}`),
+      ),
+    ),
   );
 }
 
@@ -116,7 +180,18 @@ function offerComparison(where, list) {
 
 function workerRow(worker) {
   const { silent } = worker;
-  return h("tr", { class: silent ? "worker-silent" : null, data: { key: worker.name } }, h("th", { scope: "row" }, worker.name), h("td", {}, worker.device), h("td", { class: "num right" }, integer(worker.slots)), h("td", { class: "num right", title: clock(worker.last_seen) }, `${silent ? "silent, " : ""}${ago(worker.last_seen, data.now)}`));
+  return h(
+    "tr",
+    { class: silent ? "worker-silent" : null, data: { key: worker.name } },
+    h("th", { scope: "row" }, worker.name),
+    h("td", {}, worker.device),
+    h("td", { class: "num right" }, integer(worker.slots)),
+    h(
+      "td",
+      { class: "num right", title: clock(worker.last_seen) },
+      `${silent ? "silent, " : ""}${ago(worker.last_seen, data.now)}`,
+    ),
+  );
 }
 
 function renderRunning(lefts) {
@@ -131,9 +206,39 @@ function renderRunning(lefts) {
       return h(
         "li",
         { data: { key: item.id, id: item.id } },
-        h("div", {}, h("div", { class: "title" }, swatch(methodStyle(item.spec.algorithm.name)), link(item), item.state === "running" ? null : stateChip(item.state)), h("div", { class: "progress num" }, h("progress", { max: item.rounds, value: done(item), "aria-label": `${done(item)} of ${item.rounds} rounds` }), `${integer(done(item))} / ${integer(item.rounds)} · ${methodTitle(item.spec.algorithm.name)} on ${datasetText(item.spec.dataset)}`)),
-        sparkline(curve.slice(1), item.rounds, methodStyle(item.spec.algorithm.name), `Accuracy so far, ${word} ${percent(level)}`),
-        h("span", { class: "accuracy num", title: word === "now" ? "Accuracy of the last tested round" : "Best accuracy so far" }, percent(level)),
+        h(
+          "div",
+          {},
+          h(
+            "div",
+            { class: "title" },
+            swatch(methodStyle(item.spec.algorithm.name)),
+            link(item),
+            item.state === "running" ? null : stateChip(item.state),
+          ),
+          h(
+            "div",
+            { class: "progress num" },
+            h("progress", {
+              max: item.rounds,
+              value: done(item),
+              "aria-label": `${done(item)} of ${item.rounds} rounds`,
+            }),
+            `${integer(done(item))} / ${integer(item.rounds)} · ${methodTitle(item.spec.algorithm.name)} on ${
+              datasetText(item.spec.dataset)
+            }`,
+          ),
+        ),
+        sparkline(
+          curve.slice(1),
+          item.rounds,
+          methodStyle(item.spec.algorithm.name),
+          `Accuracy so far, ${word} ${percent(level)}`,
+        ),
+        h("span", {
+          class: "accuracy num",
+          title: word === "now" ? "Accuracy of the last tested round" : "Best accuracy so far",
+        }, percent(level)),
         h("span", { class: "left num" }, lefts[index] === null ? NONE : `${duration(lefts[index])} left`),
       );
     }),
@@ -144,8 +249,25 @@ function renderQueue(plan) {
   one("#queued").hidden = !data.queued.length;
   one("#queued-empty").hidden = data.queued.length > 0;
   const hidden = (data.counts.queued ?? 0) - data.queued.length;
-  setText(one("#queue-note"), hidden > 0 ? `the first ${integer(data.queued.length)} of ${integer(data.counts.queued)}` : "in the order in which workers take them");
-  fillRows(one("#queued tbody"), data.queued.map((item, index) => h("tr", { data: { key: item.id, id: item.id, state: item.state } }, h("td", { class: "num right muted" }, integer(index + 1)), h("td", {}, link(item)), h("td", { class: "num right" }, duration(plan[index].takes)), h("td", { class: "num right" }, at(plan[index].end)))));
+  setText(
+    one("#queue-note"),
+    hidden > 0
+      ? `the first ${integer(data.queued.length)} of ${integer(data.counts.queued)}`
+      : "in the order in which workers take them",
+  );
+  fillRows(
+    one("#queued tbody"),
+    data.queued.map((item, index) =>
+      h(
+        "tr",
+        { data: { key: item.id, id: item.id, state: item.state } },
+        h("td", { class: "num right muted" }, integer(index + 1)),
+        h("td", {}, link(item)),
+        h("td", { class: "num right" }, duration(plan[index].takes)),
+        h("td", { class: "num right" }, at(plan[index].end)),
+      )
+    ),
+  );
 }
 
 let timer = 0;
@@ -179,7 +301,9 @@ live.onRound((record) => {
 document.addEventListener("click", (event) => {
   const target = /** @type {HTMLElement} */ (event.target);
   const row = target.closest("tr[data-id], tr[data-href]");
-  if (row instanceof HTMLElement && !target.closest("a") && !String(getSelection())) location.assign(row.dataset.href ?? `/experiments/${row.dataset.id}`);
+  if (row instanceof HTMLElement && !target.closest("a") && !String(getSelection())) {
+    location.assign(row.dataset.href ?? `/experiments/${row.dataset.id}`);
+  }
 });
 document.addEventListener("fedarena:compare", () => {
   const list = data.running.length ? data.running : data.finished;

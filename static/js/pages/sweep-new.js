@@ -59,7 +59,10 @@ function showPlan(plan) {
     ["Time", costText(plan)],
     ["Communication", bytesText(plan)],
   ];
-  fill(one("#dry-run"), facts.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value))));
+  fill(
+    one("#dry-run"),
+    facts.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value))),
+  );
   showNotApplicable(plan);
   setText(button, plan.ok ? queueText(plan) : "Queue the sweep");
 }

@@ -1,8 +1,8 @@
 // One sweep: how far it is, and its table, which fills while the experiments run.
 
 import { api } from "../api.js";
-import { NOTE, convergenceNode } from "../convergence.js";
-import { ENDED, RETRIED, cellText, countOf, countsText, settingText, valueNode } from "../cells.js";
+import { convergenceNode, NOTE } from "../convergence.js";
+import { cellText, countOf, countsText, ENDED, RETRIED, settingText, valueNode } from "../cells.js";
 import { fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
 import { live } from "../live.js";
 import { fieldHead } from "../series.js";
@@ -42,8 +42,9 @@ function top(cell, name) {
 function leader() {
   const measured = sweep.cells.filter((cell) => cell[cell.headline_rule]);
   if (!sweep.comparable) return { cell: null, why: "not comparable" };
-  if (new Set(sweep.cells.map((cell) => cell.conditions)).size > 1)
+  if (new Set(sweep.cells.map((cell) => cell.conditions)).size > 1) {
     return { cell: null, why: "bold below: best under equal conditions" };
+  }
   if (!measured.length) return { cell: null, why: "no experiment has finished yet" };
   const level = (cell) => cell[cell.headline_rule].mean;
   return { cell: measured.reduce((a, b) => (level(b) > level(a) ? b : a)), why: "" };
@@ -60,7 +61,9 @@ function runTitle(run, rule) {
   const done = Math.max(0, Math.min(run.rounds, run.next_round - 1));
   const level = judged(run, rule);
   const accuracy = level === null ? "" : `, ${rule} ${percentNumber(level)} %`;
-  const rounds = run.state === "not_applicable" ? "" : `, round ${done} of ${run.rounds}${accuracy}${run.no_convergence ? ", no convergence" : ""}`;
+  const rounds = run.state === "not_applicable"
+    ? ""
+    : `, round ${done} of ${run.rounds}${accuracy}${run.no_convergence ? ", no convergence" : ""}`;
   const state = `${stateWord(run.state).toLowerCase()}${rounds}${run.reused ? ", reused" : ""}`;
   return `Seed ${run.seed}: ${state}${run.reason ? `. ${run.reason}` : ""}`;
 }
@@ -101,8 +104,9 @@ function cellRow(cell, index) {
     const bold = top(cell, name);
     const mean = cell[name] ? percentNumber(cell[name].mean, 2) : null;
     const best = bold !== null && mean === bold;
-    const gap =
-      bold === null || mean === null || best ? "" : (Number(mean) - Number(bold)).toFixed(2).replace("-", "−");
+    const gap = bold === null || mean === null || best
+      ? ""
+      : (Number(mean) - Number(bold)).toFixed(2).replace("-", "−");
     return h(
       "td",
       { class: `num right gapped${best ? " best" : ""}` },
@@ -115,7 +119,7 @@ function cellRow(cell, index) {
     "tr",
     {},
     sweep.paths.map((path, column) =>
-      h(column ? "td" : "th", column ? {} : { scope: "row" }, valueNode(path, cell.values[path])),
+      h(column ? "td" : "th", column ? {} : { scope: "row" }, valueNode(path, cell.values[path]))
     ),
     h("td", {}, h("div", { class: "seeds" }, cell.runs.map((run) => seedDot(run, cell.headline_rule)))),
     reason
@@ -126,11 +130,11 @@ function cellRow(cell, index) {
       {},
       rounds
         ? h(
-            "div",
-            { class: "progress" },
-            h("progress", { max: rounds, value: done, "aria-label": `${done} of ${rounds} rounds` }),
-            h("span", { class: "num" }, `${integer(done)} / ${integer(rounds)}`),
-          )
+          "div",
+          { class: "progress" },
+          h("progress", { max: rounds, value: done, "aria-label": `${done} of ${rounds} rounds` }),
+          h("span", { class: "num" }, `${integer(done)} / ${integer(rounds)}`),
+        )
         : null,
     ),
     h(
@@ -138,10 +142,15 @@ function cellRow(cell, index) {
       {},
       bad.length
         ? h(
-            "button",
-            { type: "button", class: "tool", title: bad.map((run) => runTitle(run, cell.headline_rule)).join("\n"), on: { click: () => retry(index) } },
-            `Retry ${bad.length}`,
-          )
+          "button",
+          {
+            type: "button",
+            class: "tool",
+            title: bad.map((run) => runTitle(run, cell.headline_rule)).join("\n"),
+            on: { click: () => retry(index) },
+          },
+          `Retry ${bad.length}`,
+        )
         : null,
     ),
   );
@@ -222,7 +231,11 @@ function renderChoices() {
       "tr",
       {},
       paths.map((path) => h("th", { scope: "col", title: path }, fieldHead(path))),
-      h("th", { ...right, title: "Settings whose seeds have all finished; the others are not chosen from" }, "Finished"),
+      h(
+        "th",
+        { ...right, title: "Settings whose seeds have all finished; the others are not chosen from" },
+        "Finished",
+      ),
       h("th", { scope: "col" }, "Chosen on validation"),
       h("th", right, "Validation (%)"),
       h("th", right, "Test (%)"),
@@ -235,7 +248,9 @@ function renderChoices() {
     return h(
       "tr",
       {},
-      paths.map((path, column) => h(column ? "td" : "th", column ? {} : { scope: "row" }, valueNode(path, group.values[path]))),
+      paths.map((path, column) =>
+        h(column ? "td" : "th", column ? {} : { scope: "row" }, valueNode(path, group.values[path]))
+      ),
       h("td", { class: "num right" }, `${integer(group.finished)} of ${integer(group.cells)}`),
       h("td", picked ? {} : { class: "muted" }, picked ? settingText(picked.values) : `– (${group.why_not})`),
       number(group.validation),
@@ -244,7 +259,11 @@ function renderChoices() {
       number(best.accuracy),
     );
   };
-  const waiting = h("tr", {}, h("td", { colspan: paths.length + 6, class: "muted" }, "No setting has finished with all its seeds yet."));
+  const waiting = h(
+    "tr",
+    {},
+    h("td", { colspan: paths.length + 6, class: "muted" }, "No setting has finished with all its seeds yet."),
+  );
   fill(one("#choices tbody"), groups.length ? groups.map(row) : waiting);
 }
 
@@ -280,8 +299,9 @@ function deliveries() {
   const text = (row) => {
     if (row.delivered_at) return `arrived ${clock(row.delivered_at)}`;
     const tries = `${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}`;
-    if (row.next_try)
+    if (row.next_try) {
       return row.attempts ? `${tries}, the next ${clock(row.next_try)}: ${row.error}` : "about to be sent";
+    }
     return `given up after ${tries}: ${row.error}`;
   };
   const rows = sweep.deliveries.map((row) => h("li", {}, h("code", {}, row.event), " ", text(row)));

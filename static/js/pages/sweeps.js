@@ -1,7 +1,7 @@
 // The list of sweeps with their progress, current without a reload.
 
 import { api } from "../api.js";
-import { ENDED, countOf, countsText, sweepTitle, sweptText } from "../cells.js";
+import { countOf, countsText, ENDED, sweepTitle, sweptText } from "../cells.js";
 import { fill, h, one, pageData, setText, stateChip } from "../dom.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";

@@ -2,7 +2,7 @@
 
 import { fillRows, h, one, pageData, setText } from "../dom.js";
 import { live, perFrame } from "../live.js";
-import { NONE, ago, clock, formatBytes, integer } from "../units.js";
+import { ago, clock, formatBytes, integer, NONE } from "../units.js";
 
 let data = pageData();
 
@@ -14,7 +14,10 @@ function memory(free, total) {
 function render() {
   const there = data.workers.filter((worker) => !worker.silent);
   const slots = there.reduce((sum, worker) => sum + worker.slots, 0);
-  setText(one("#count"), `${integer(there.length)} connected, ${integer(slots)} ${slots === 1 ? "experiment" : "experiments"} at once`);
+  setText(
+    one("#count"),
+    `${integer(there.length)} connected, ${integer(slots)} ${slots === 1 ? "experiment" : "experiments"} at once`,
+  );
   one("#workers").hidden = !data.workers.length;
   one("#empty").hidden = data.workers.length > 0;
   fillRows(
@@ -23,23 +26,58 @@ function render() {
       h(
         "tr",
         { class: worker.silent ? "worker-silent" : null, data: { key: worker.name } },
-        h("th", { scope: "row", title: `process ${worker.pid}` }, worker.name, worker.report.shortage ? h("div", { class: "small worker-short" }, worker.report.shortage) : null),
+        h(
+          "th",
+          { scope: "row", title: `process ${worker.pid}` },
+          worker.name,
+          worker.report.shortage ? h("div", { class: "small worker-short" }, worker.report.shortage) : null,
+        ),
         h("td", {}, worker.host),
         h("td", {}, worker.device),
         h("td", { class: "num right" }, integer(worker.slots)),
-        h("td", { class: "num right" }, memory(worker.report.memory_free, worker.report.memory_total) ?? NONE, worker.report.device_memory_total ? h("div", { class: "muted" }, `device ${memory(worker.report.device_memory_free, worker.report.device_memory_total)}`) : null),
+        h(
+          "td",
+          { class: "num right" },
+          memory(worker.report.memory_free, worker.report.memory_total) ?? NONE,
+          worker.report.device_memory_total
+            ? h(
+              "div",
+              { class: "muted" },
+              `device ${memory(worker.report.device_memory_free, worker.report.device_memory_total)}`,
+            )
+            : null,
+        ),
         h("td", { class: "num right" }, worker.report.rounds_per_minute ?? NONE),
         h("td", { class: "num right", title: clock(worker.started_at) }, ago(worker.started_at)),
-        h("td", { class: "num right", title: clock(worker.last_seen) }, `${worker.silent ? "silent, " : ""}${ago(worker.last_seen, data.now)}`),
-        h("td", {}, worker.experiments.length ? worker.experiments.map((item) => h("div", {}, h("a", { href: `/experiments/${item.id}` }, item.name), ` ${integer(item.round)} / ${integer(item.of)}`)) : h("span", { class: "muted" }, "nothing")),
-      ),
+        h(
+          "td",
+          { class: "num right", title: clock(worker.last_seen) },
+          `${worker.silent ? "silent, " : ""}${ago(worker.last_seen, data.now)}`,
+        ),
+        h(
+          "td",
+          {},
+          worker.experiments.length
+            ? worker.experiments.map((item) =>
+              h(
+                "div",
+                {},
+                h("a", { href: `/experiments/${item.id}` }, item.name),
+                ` ${integer(item.round)} / ${integer(item.of)}`,
+              )
+            )
+            : h("span", { class: "muted" }, "nothing"),
+        ),
+      )
     ),
   );
 }
 
 const renderSoon = perFrame(render);
 live.onRound((record) => {
-  for (const item of data.workers.flatMap((worker) => worker.experiments)) if (item.id === record.experiment) item.round = record.round;
+  for (const item of data.workers.flatMap((worker) => worker.experiments)) {
+    if (item.id === record.experiment) item.round = record.round;
+  }
   renderSoon();
 });
 
