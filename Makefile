@@ -3,6 +3,7 @@
 BIN := .venv/bin
 # One torch thread in each test process: two of them share the machine.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+DENO := DENO_DIR=.deno_cache DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 # More arguments for the command behind a target: make test ARGS="tests/engine -x", make run ARGS="--port 9000"
 ARGS ?=
 
@@ -24,15 +25,19 @@ run: install ## Start dashboard, worker and broker; Ctrl-C stops all of it
 test: dev browser ## Run all tests except the slow ones
 	@$(PYTEST) --numprocesses 2 --dist loadgroup $(ARGS)
 
-check: dev ## Check format, lint, types and import contracts
+check: dev ## Check format, lint and types of Python and of the pages' scripts, and import contracts
 	@$(BIN)/ruff format --check . || { echo "make format puts this right"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/mypy scripts
 	@$(BIN)/lint-imports
+	@$(DENO) fmt --quiet --check || { echo "make format puts this right"; exit 1; }
+	@$(DENO) lint --quiet
+	@$(DENO) check --quiet static/js
 
 format: dev ## Format the code and mend what the linter can
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+	@$(DENO) fmt --quiet
 
 browser: dev ## Install a Chromium for the browser tests, where the user may
 	@scripts/browser
@@ -62,5 +67,5 @@ docs: dev ## Write the generated pages and tables anew
 	@$(BIN)/python scripts/docs.py $(ARGS)
 
 clean: ## Remove .venv, caches and build output; experiments and data in .fedarena stay
-	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .deno_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

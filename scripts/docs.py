@@ -1,4 +1,5 @@
-"""Writes the tables of the documentation, the networks' sizes and the methods' costs from the code.
+"""Writes the tables of the documentation, the types of the API's answers, the networks' sizes and the methods' costs
+from the code.
 
 A table stands between <!-- table: NAME --> and <!-- end -->; everything around it is written by hand. With `--check`
 nothing is written: it says whether the pages are current.
@@ -8,6 +9,7 @@ import argparse
 import json
 import re
 import sys
+import tempfile
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -17,6 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from app.config import Settings
+from app.main import create_app
 from app.studies import costs
 from engine.data.spec import DatasetSpec, PartitionSpec
 from engine.methods import REGISTRY
@@ -31,6 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 PAGES = ("README.md", "docs/settings.md", "docs/spec.md")
+ANSWERS = "static/js/api.d.ts"
 BLOCK = re.compile(r"(<!-- table: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -197,6 +201,51 @@ def current(text: str) -> str:
     return BLOCK.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}{match[3]}", text)
 
 
+def typescript(schema: dict[str, Any]) -> str:
+    """A JSON schema as a TypeScript type."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " | ".join(typescript(part) for part in schema["anyOf"])
+    if "enum" in schema or "const" in schema:
+        return " | ".join(json.dumps(value) for value in schema.get("enum", [schema.get("const")]))
+    match schema.get("type"):
+        case "object" if "properties" in schema:
+            lines = (f"  {name}: {typescript(part)};\n" for name, part in schema["properties"].items())
+            return f"{{\n{''.join(lines)}}}"
+        case "object":
+            inside = schema.get("additionalProperties")
+            return f"Record<string, {typescript(inside) if isinstance(inside, dict) else 'any'}>"
+        case "array":
+            inside = typescript(schema.get("items", {}))
+            return f"({inside})[]" if "|" in inside else f"{inside}[]"
+        case "integer" | "number":
+            return "number"
+        case "string" | "boolean" | "null" as name:
+            return str(name)
+    return "any"
+
+
+def answers() -> str:
+    """The types of everything that the API answers: a field with a default is there as well."""
+    with tempfile.TemporaryDirectory() as home:
+        description = create_app(Settings(home=Path(home))).openapi()
+    schemas = description["components"]["schemas"]
+    pattern = re.compile(r'"#/components/schemas/(\w+)"')
+    replies = [
+        reply["content"]
+        for operations in description["paths"].values()
+        for operation in operations.values()
+        for reply in operation["responses"].values()
+        if "content" in reply
+    ]
+    names = list(dict.fromkeys(pattern.findall(json.dumps(replies))))
+    for name in names:
+        names += [other for other in dict.fromkeys(pattern.findall(json.dumps(schemas[name]))) if other not in names]
+    types = (f"export type {name} = {typescript(schemas[name])};\n" for name in sorted(names))
+    return "// The answers of the API, for the type checker; written by `make docs`.\n\n" + "\n".join(types)
+
+
 def write_rows(file: Path, rows: Mapping[str, Any]) -> None:
     """JSON with one line for every key."""
     lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in rows.items())
@@ -208,10 +257,10 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, end with 1 if a page is out of date")
     check = parser.parse_args().check
     stale = []
-    for page in PAGES:
+    for page in (*PAGES, ANSWERS):
         path = ROOT / page
-        before = path.read_text(encoding="utf-8")
-        after = current(before)
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        after = answers() if page == ANSWERS else current(before)
         if after != before:
             stale.append(page)
             if not check:

@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
-_IMPORT = re.compile(r'^(?:import|export) .*from "([^"]+)"', re.MULTILINE)
+_IMPORT = re.compile(r'^(?:(?:import|export) .*|\} )from "([^"]+)"', re.MULTILINE)
 
 
 class Assets(StaticFiles):

@@ -1,11 +1,11 @@
 // An answer of the server: read when the question changes, and every few seconds while rounds are added.
 
+/** @template Question, Value */
 export class Answer {
   /**
-   * @param {(question: any) => Promise<any>} ask
-   * @param {() => void} arrived
-   * @param {{pause: number, settle?: number}} waits in milliseconds: between readings while rounds are added, and until
-   *   a changed question is asked, because the next letter may follow
+   * @param {(question: Question) => Promise<Value>} ask @param {() => void} arrived
+   * @param {{pause: number, settle?: number}} waits in milliseconds: between readings while rounds are added, and
+   *   until a changed question is asked, because the next letter may follow
    */
   constructor(ask, arrived, { pause, settle = 0 }) {
     this.ask = ask;
@@ -19,11 +19,15 @@ export class Answer {
     this.taken = 0;
     /** The question that `value` or `error` answers. */
     this.answers = "";
+    /** @type {Value|null} */
     this.value = null;
     this.error = "";
   }
 
-  /** @param {any} question @param {any[]} experiments @returns {boolean} whether it is answered, perhaps without the newest rounds */
+  /**
+   * @param {Question} question @param {{next_round: number}[]} experiments
+   * @returns {boolean} whether it is answered, perhaps without the newest rounds
+   */
   need(question, experiments) {
     const [text, rounds] = [JSON.stringify(question), experiments.map((item) => item.next_round).join(",")];
     if (text !== this.question) {

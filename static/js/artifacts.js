@@ -1,8 +1,10 @@
 // What an experiment left behind beside its rounds: enhanced images, features in the plane, files.
 
-import { api } from "./api.js";
+/** @import { ArtifactView } from "./api.d.ts" */
+
+import { api, messageOf } from "./api.js";
 import { onThemeChange } from "./colours.js";
-import { fill, h, one, setText } from "./dom.js";
+import { all, fill, h, one, setText } from "./dom.js";
 import { live } from "./live.js";
 import { Plane } from "./plane.js";
 import { notice, working } from "./shell.js";
@@ -11,6 +13,7 @@ import { formatBytes, integer } from "./units.js";
 const POLL_MILLISECONDS = 2000;
 const OPEN = new Set(["wanted", "running"]);
 
+/** @type {Record<string, string>} */
 const WHAT = {
   features: "t-SNE of the features",
   "feature-vectors": "The features themselves",
@@ -19,6 +22,7 @@ const WHAT = {
   weights: "Trained networks",
 };
 
+/** @type {Record<string, string>} */
 const WAITING = {
   features: "Features and t-SNE",
   pictures: "Enhanced images",
@@ -31,14 +35,16 @@ class Artifacts {
   constructor(root) {
     this.root = root;
     this.experiment = root.dataset.experiment ?? "";
+    /** @type {ArtifactView[]} */
     this.rows = [];
     this.state = "";
     this.timer = 0;
     /** The artifact whose points are drawn. */
     this.drawn = "";
+    /** @type {Plane|null} */
     this.plane = null;
-    for (const button of root.querySelectorAll("[data-want]")) {
-      button.addEventListener("click", () => this.want(/** @type {HTMLElement} */ (button).dataset.want));
+    for (const button of all("[data-want]", root)) {
+      button.addEventListener("click", () => this.want(button.dataset.want ?? ""));
     }
     live.onState((experiment) => {
       if (experiment.id === this.experiment && !experiment.deleted_at) this.look(experiment.state);
@@ -47,6 +53,7 @@ class Artifacts {
     onThemeChange(() => this.plane?.draw());
   }
 
+  /** @param {string} state */
   async look(state = this.state) {
     clearTimeout(this.timer);
     this.state = state;
@@ -54,26 +61,30 @@ class Artifacts {
       const { artifacts } = await api.artifacts(this.experiment);
       this.rows = artifacts;
     } catch (error) {
-      setText(one("#artifacts-hint"), `Not known: ${error.message}`);
+      setText(one("#artifacts-hint"), `Not known: ${messageOf(error)}`);
       return;
     }
     this.render();
     this.lookAgain(POLL_MILLISECONDS);
   }
 
-  /** A safety net: changes come with the events, unless the connection is down. Not while nobody looks. */
+  /**
+   * A safety net: changes come with the events, unless the connection is down. Not while nobody looks.
+   * @param {number} wait
+   */
   lookAgain(wait) {
     clearTimeout(this.timer);
     if (document.hidden || this.state !== "finished" || !this.rows.some((row) => OPEN.has(row.state))) return;
     this.timer = window.setTimeout(() => this.look(), wait);
   }
 
+  /** @param {string} kind */
   async want(kind) {
     try {
       await working(api.want(this.experiment, kind));
       await this.look();
     } catch (error) {
-      notice(`Not asked for: ${error.message}`, "error");
+      notice(`Not asked for: ${messageOf(error)}`, "error");
     }
   }
 
@@ -112,6 +123,7 @@ class Artifacts {
     this.renderPlane(ready.findLast((row) => row.kind === "features"));
   }
 
+  /** @param {ArtifactView[]} ready */
   renderFiles(ready) {
     const frame = one("#artifact-files");
     frame.hidden = ready.length === 0;
@@ -124,7 +136,7 @@ class Artifacts {
           h("th", { scope: "row" }, h("a", { href: address(row), download: row.name }, row.name)),
           h("td", {}, WHAT[row.kind] ?? row.kind),
           h("td", { class: "right" }, formatBytes(row.bytes)),
-          h("td", { class: "code", title: row.sha256 }, `${row.sha256.slice(0, 12)}…`),
+          h("td", { class: "code", title: row.sha256 }, `${row.sha256?.slice(0, 12)}…`),
           h(
             "td",
             { class: "right" },
@@ -149,6 +161,7 @@ class Artifacts {
     );
   }
 
+  /** @param {ArtifactView|undefined} row */
   renderPictures(row) {
     const place = one("#artifact-pictures");
     if (!row || place.dataset.drawn === row.id) return;
@@ -177,6 +190,7 @@ class Artifacts {
     );
   }
 
+  /** @param {ArtifactView|undefined} row */
   async renderPlane(row) {
     if (!row || this.drawn === row.id) return;
     this.drawn = row.id;
@@ -185,15 +199,17 @@ class Artifacts {
       this.plane = new Plane(one("#artifact-plane"), document, `tsne-${row.id}`);
     } catch (error) {
       this.drawn = "";
-      notice(`The t-SNE cannot be read: ${error.message}`, "error");
+      notice(`The t-SNE cannot be read: ${messageOf(error)}`, "error");
     }
   }
 }
 
+/** @param {ArtifactView} row */
 function address(row) {
   return `/api/artifacts/${encodeURIComponent(row.id)}/file`;
 }
 
+/** @param {ArtifactView} row */
 function pretrained(row) {
   return `models:\n  pretrained:\n    weights: [${row.sha256}]\n    part: body\n`;
 }

@@ -12,6 +12,7 @@ const NS = "http://www.w3.org/2000/svg";
 const PAPER = { grid: "#e3e5e8", text: "#3a3f47", surface: "#ffffff" };
 const PAPER_WIDTH = 900;
 
+/** @param {string} tag @param {Record<string, string|number>} attributes @param {...(Node|string)} children */
 function shape(tag, attributes, ...children) {
   const element = document.createElementNS(NS, tag);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
@@ -19,11 +20,16 @@ function shape(tag, attributes, ...children) {
   return element;
 }
 
-/** At most `most` of the rounds, evenly spread, the last always among them. */
+/**
+ * At most `most` of the rounds, evenly spread, the last always among them.
+ * @param {Tested[]} rounds @param {number} most
+ */
 function chosen(rounds, most) {
   const step = Math.max(1, Math.ceil(rounds.length / most));
   return rounds.filter((_, index) => (rounds.length - 1 - index) % step === 0);
 }
+
+/** A tested round with the accuracy of each tested client. @typedef {{round: number, values: number[]}} Tested */
 
 export class Boxplot {
   /**
@@ -34,7 +40,7 @@ export class Boxplot {
     this.root = root;
     this.style = style;
     this.most = most;
-    /** @type {{round: number, values: number[]}[]} tested rounds with the accuracy of each tested client */
+    /** @type {Tested[]} */
     this.rounds = [];
     fill(
       tools,
@@ -58,6 +64,7 @@ export class Boxplot {
     new ResizeObserver(() => this.draw()).observe(root);
   }
 
+  /** @param {Tested[]} rounds */
   set(rounds) {
     this.rounds = rounds;
     this.draw();
@@ -81,6 +88,7 @@ export class Boxplot {
 
   /** Always on white, with the light theme's colours. */
   toSvg() {
+    /** @param {number} width @param {{grid: string, text: string, surface: string, colour: string}} ink */
     const picture = this.picture(PAPER_WIDTH, { ...PAPER, colour: this.style.light });
     picture.setAttribute("xmlns", NS);
     picture.setAttribute("width", String(PAPER_WIDTH));
@@ -89,6 +97,7 @@ export class Boxplot {
     return new XMLSerializer().serializeToString(picture);
   }
 
+  /** @param {number} width @param {{grid: string, text: string, surface: string, colour: string}} ink */
   picture(width, ink) {
     const shown = chosen(this.rounds, this.most);
     // one by one: thousands of clients are more than a call takes as arguments
@@ -97,12 +106,14 @@ export class Boxplot {
       .reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [1, 0]);
     const low = Math.max(0, least - 0.02);
     const high = Math.min(1, most + 0.02);
+    /** @type {(value: number) => number} */
     const y = (value) =>
       SIDE.top + (HEIGHT - SIDE.top - SIDE.bottom) * (1 - (value - low) / Math.max(1e-9, high - low));
     const room = (width - SIDE.left - SIDE.right) / shown.length;
     const wide = Math.min(28, room * 0.6);
     const words = { fill: ink.text, "font-size": 12, "text-anchor": "middle" };
     const line = { stroke: ink.colour, "stroke-width": 1.5 };
+    /** @type {Element[]} */
     const parts = [];
     for (const value of ticks(low, high, 5)) {
       parts.push(
@@ -119,7 +130,9 @@ export class Boxplot {
     const labelStep = Math.max(1, Math.ceil(34 / room));
     shown.forEach(({ round, values }, index) => {
       const centre = SIDE.left + room * (index + 0.5);
-      const [lowest, first, middle, third, highest] = [0, 0.25, 0.5, 0.75, 1].map((share) => quantile(values, share));
+      const [lowest, first, middle, third, highest] = [0, 0.25, 0.5, 0.75, 1].map((share) =>
+        quantile(values, share) ?? NaN
+      );
       parts.push(
         shape(
           "g",
@@ -161,7 +174,7 @@ export class Boxplot {
             y1: y(middle),
             y2: y(middle),
           }),
-          shape("circle", { ...line, fill: ink.surface, cx: centre, cy: y(mean(values)), r: 2.5 }),
+          shape("circle", { ...line, fill: ink.surface, cx: centre, cy: y(mean(values) ?? NaN), r: 2.5 }),
         ),
       );
       if ((shown.length - 1 - index) % labelStep === 0) {

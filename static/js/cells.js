@@ -23,7 +23,10 @@ export function countsText(counts) {
     .join(", ");
 }
 
-/** A value as a short text; an object by its name with the other fields behind it. */
+/**
+ * A value as a short text; an object by its name with the other fields behind it.
+ * @param {any} value @returns {string}
+ */
 function valueText(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value !== "object" || Array.isArray(value)) return show(value);
@@ -36,7 +39,7 @@ function valueText(value) {
 
 /**
  * The method that a swept value names, with its other fields as a text.
- * @returns {{method: string, rest: string}|null}
+ * @param {string} path @param {any} value @returns {{method: string, rest: string}|null}
  */
 function methodIn(path, value) {
   if (path === METHOD && typeof value === "string") return { method: value, rest: "" };
@@ -44,7 +47,10 @@ function methodIn(path, value) {
   return { method: value.name, rest: valueText({ ...value, name: undefined }) };
 }
 
-/** The content of a table cell for a swept value; methods have their colour and title. */
+/**
+ * The content of a table cell for a swept value; methods have their colour and title.
+ * @param {string} path @param {any} value
+ */
 export function valueNode(path, value) {
   const found = methodIn(path, value);
   if (!found) return valueText(value);
@@ -62,6 +68,7 @@ export function valueNode(path, value) {
  * @param {string[]} paths @param {Record<string, any>} values
  */
 export function cellText(paths, values) {
+  /** @type {(path: string) => string} */
   const text = (path) => {
     const found = methodIn(path, values[path]);
     return found
@@ -71,8 +78,12 @@ export function cellText(paths, values) {
   return paths.map(text).join(", ");
 }
 
-/** A chosen setting in words: "lr 0.01, epochs 5"; of a method its parameters, as its name stands beside. */
+/**
+ * A chosen setting in words: "lr 0.01, epochs 5"; of a method its parameters, as its name stands beside.
+ * @param {Record<string, unknown>} values
+ */
 export function settingText(values) {
+  /** @type {(field: [string, unknown]) => string[]} */
   const words = ([path, value]) => {
     if (value === null || typeof value !== "object" || Array.isArray(value)) {
       return [`${fieldTitle(path)} ${show(value)}`];
@@ -82,11 +93,12 @@ export function settingText(values) {
   return Object.entries(values).flatMap(words).join(", ") || "–";
 }
 
-/** The swept fields of a sweep in words. */
+/** The swept fields of a sweep in words. @param {{paths: string[]}} sweep */
 export function sweptText(sweep) {
   return [...new Set(sweep.paths.map(fieldTitle))].join(", ");
 }
 
+/** @param {{name: string|null, paths: string[]}} sweep */
 export function sweepTitle(sweep) {
   return sweep.name ?? `Sweep of ${sweptText(sweep) || "seeds"}`;
 }

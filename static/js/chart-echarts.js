@@ -2,16 +2,41 @@
 
 import { publishAs } from "./chart.js";
 import { cssColour, isDark, onThemeChange } from "./colours.js";
-import { download, fill, h, toolButton } from "./dom.js";
+import { contextOf, download, fill, h, toolButton } from "./dom.js";
 import { csv } from "./table.js";
 
 const LIBRARY = "/static/vendor/echarts/echarts.esm.min.mjs";
 export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 const PAPER = { dark: false, text: "#1b1e23", muted: "#5a616b", line: "#b9bfc8", grid: "#e3e5e8", surface: "#ffffff" };
 
-/** @type {Promise<any>|null} */
+/**
+ * What is used of the library; the options of a chart are its own language.
+ * @typedef {object} Drawing
+ * @property {(option: object, more?: object) => void} setOption
+ * @property {() => void} resize
+ * @property {() => void} dispose
+ * @property {() => string} renderToSVGString
+ * @property {(options: object) => string} getDataURL
+ */
+
+/** @typedef {{init: (root: HTMLElement|null, theme: null, options: object) => Drawing}} Library */
+
+/** The colours of a ground. @typedef {typeof PAPER} Ink */
+
+/** @typedef {{width: number, height: number}} Size */
+
+/** @typedef {(ink: Ink, size: Size) => {tooltip?: object, [part: string]: unknown}} MakeOption */
+
+/** What the pointer is on. @typedef {{seriesIndex: number, dataIndex: number, name: string, value: number[]}} Item */
+
+/** @typedef {{left: number, right: number, top: number, bottom: number}} Box */
+
+/** In pixels. @typedef {{x: number, y: number, radius: number, text: string}} Bubble */
+
+/** @type {Promise<Library>|null} */
 let loading = null;
 
+/** @returns {Promise<Library>} */
 function library() {
   loading ??= import(LIBRARY);
   return loading;
@@ -29,12 +54,15 @@ function inks() {
   };
 }
 
-/** The colour of a method on this ground. @param {{light: string, dark: string}} style */
+/** The colour of a method on this ground. @param {Ink} ink @param {{light: string, dark: string}} style */
 export function colourOn(ink, style) {
   return ink.dark ? style.dark : style.light;
 }
 
-/** An axis with its title, a grid on y only, and numbers as the quantity writes them. */
+/**
+ * An axis with its title, a grid on y only, and numbers as the quantity writes them.
+ * @param {Ink} ink @param {string} title @param {Record<string, any>} more
+ */
 export function axis(ink, title, more = {}) {
   return {
     name: title,
@@ -63,8 +91,9 @@ export function tip(head, rows) {
 
 const LABEL = { size: 12, height: 15, gap: 4 };
 
+/** @param {string} text */
 function textWidth(text) {
-  const pen = document.createElement("canvas").getContext("2d");
+  const pen = contextOf(document.createElement("canvas"));
   pen.font = `${LABEL.size}px ${FONT}`;
   return pen.measureText(text).width;
 }
@@ -75,29 +104,32 @@ const RINGS = [0, 8, 16, 26, 38, 52, 70];
 
 /**
  * A place for the name of every bubble that covers no other name and no other bubble, as far as there is one.
- * @param {{x: number, y: number, radius: number, text: string}[]} bubbles in pixels
- * @param {{left: number, top: number, right: number, bottom: number}} frame
+ * @param {Bubble[]} bubbles
+ * @param {Box} frame
  * @returns {{x: number, y: number, line: [number, number, number, number]|null}[]} middle of the left edge of each name, and a
  *   line to its bubble where it stands apart
  */
 export function placeNames(bubbles, frame) {
-  const taken = /** @type {any[]} */ ([]);
+  const taken = /** @type {Box[]} */ ([]);
   const circles = bubbles.map(({ x, y, radius }) => ({
     left: x - radius,
     right: x + radius,
     top: y - radius,
     bottom: y + radius,
   }));
+  /** @type {(a: Box, b: Box) => number} */
   const overlap = (a, b) =>
     Math.max(0, Math.min(a.right, b.right) - Math.max(a.left, b.left)) *
     Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top));
   const found = new Map();
   // from the rim to the middle: who stands free keeps the usual place, the crowd shares what is left
+  /** @type {(one: number) => number} */
   const crowd = (one) => circles.reduce((sum, other) => sum + overlap(grown(circles[one]), other), 0);
   const order = bubbles.map((_, index) => index).sort((a, b) => crowd(a) - crowd(b));
   for (const index of order) {
     const { x, y, radius, text } = bubbles[index];
     const width = textWidth(text);
+    /** @type {{cost: number, box: Box, left: number, middle: number, ring: number, angle: number}|null} */
     let best = null;
     for (const ring of RINGS) {
       for (const angle of ANGLES) {
@@ -118,8 +150,9 @@ export function placeNames(bubbles, frame) {
           ring / 10;
         if (best === null || cost < best.cost) best = { cost, box, left, middle, ring, angle };
       }
-      if (best.cost <= ring / 10 + 0.01) break;
+      if (best && best.cost <= ring / 10 + 0.01) break;
     }
+    if (!best) continue;
     taken.push(best.box);
     const [cos, sin] = [Math.cos(best.angle), Math.sin(best.angle)];
     const line = best.ring < 8
@@ -130,11 +163,12 @@ export function placeNames(bubbles, frame) {
   return bubbles.map((_, index) => found.get(index));
 }
 
-/** From the nearest edge of a box to the rim of a bubble. */
+/** From the nearest edge of a box to the rim of a bubble. @param {Box} box @param {Bubble} bubble */
 function away(box, { x, y, radius }) {
   return Math.hypot(Math.max(box.left - x, 0, x - box.right), Math.max(box.top - y, 0, y - box.bottom)) - radius;
 }
 
+/** @param {Box} box */
 function grown(box) {
   return { left: box.left - 40, right: box.right + 40, top: box.top - 12, bottom: box.bottom + 12 };
 }
@@ -147,11 +181,11 @@ export class Plot {
   constructor(root, { name, title, file = () => name }) {
     this.name = name;
     this.file = file;
-    /** @type {((ink: any, size: {width: number, height: number}) => any)|null} */
+    /** @type {MakeOption|null} */
     this.option = null;
     /** @type {unknown[][]} */
     this.rows = [];
-    /** @type {any} */
+    /** @type {Drawing|null} */
     this.chart = null;
     this.drawn = "";
     this.hint = h("span", { class: "chart-hint" });
@@ -194,7 +228,7 @@ export class Plot {
   }
 
   /**
-   * @param {(ink: any, size: {width: number, height: number}) => any} option builds the chart for a ground, the screen's or
+   * @param {MakeOption} option builds the chart for a ground, the screen's or
    *   white paper for the export, and for its size in pixels
    * @param {{rows: unknown[][], label: string, hint?: string, height?: number}} more `rows` is the data as a table
    */
@@ -221,6 +255,7 @@ export class Plot {
     this.blank.hidden = false;
   }
 
+  /** @param {boolean} anew */
   async draw(anew) {
     if (!this.option) return;
     const { init } = await library();
@@ -236,8 +271,10 @@ export class Plot {
     this.blank.hidden = true;
   }
 
+  /** @param {Ink} ink */
   whole(ink) {
-    const { tooltip, ...rest } = this.option(ink, { width: this.stage.clientWidth, height: this.stage.clientHeight });
+    const size = { width: this.stage.clientWidth, height: this.stage.clientHeight };
+    const { tooltip = {}, ...rest } = this.option?.(ink, size) ?? {};
     return {
       animation: false,
       textStyle: { fontFamily: FONT, color: ink.text },
@@ -269,10 +306,10 @@ export class Plot {
     return text;
   }
 
-  async toPng() {
+  toPng() {
     if (!this.chart) return;
     const address = this.chart.getDataURL({ type: "png", pixelRatio: 2, backgroundColor: cssColour("--surface") });
-    const bytes = Uint8Array.from(atob(address.split(",")[1]), (letter) => letter.codePointAt(0));
+    const bytes = Uint8Array.from(atob(address.split(",")[1]), (letter) => letter.charCodeAt(0));
     download(`${this.file()}.png`, new Blob([bytes], { type: "image/png" }), "image/png");
   }
 }

@@ -1,6 +1,9 @@
 // A chart as a standalone SVG file for papers and slides: always on white, with the light theme's colours.
 
+/** @import { Line } from "./chart.js" */
+
 import { LABEL_HEIGHT, spread } from "./chart.js";
+import { contextOf } from "./dom.js";
 import { escapeXml } from "./svg-pen.js";
 import { axisTitle, QUANTITIES } from "./units.js";
 
@@ -11,16 +14,19 @@ const EDGE = { top: 44, bottom: 56, left: 72 };
 const SAMPLE = 36;
 const FONT = "Helvetica, Arial, sans-serif";
 
+/** @param {string} content */
 function textWidth(content) {
-  const pen = document.createElement("canvas").getContext("2d");
+  const pen = contextOf(document.createElement("canvas"));
   pen.font = `600 12px ${FONT}`;
   return Math.ceil(pen.measureText(content).width);
 }
 
+/** @param {number} x @param {number} y @param {string} content @param {string} more */
 function text(x, y, content, more = "") {
   return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${more}>${escapeXml(content)}</text>`;
 }
 
+/** @param {string} tag @param {Record<string, string|number>} attributes */
 function shape(tag, attributes) {
   const written = Object.entries(attributes).map(([name, value]) => `${name}="${escapeXml(String(value))}"`);
   return `<${tag} ${written.join(" ")}/>`;
@@ -34,7 +40,10 @@ export function chartSvg(chart) {
   const y = QUANTITIES[chart.yQuantity];
   const { min: x0, max: x1 } = u.scales.x;
   const { min: y0, max: y1 } = u.scales.y;
-  const labels = chart.ends().filter((end) => !chart.bars && end.value !== null && !chart.hidden.has(end.line.key));
+  const labels = chart.ends().flatMap(({ line, value }) =>
+    chart.bars || value === null || chart.hidden.has(line.key) ? [] : [{ line, value }]
+  );
+  /** @type {(end: {line: Line, value: number}) => string} */
   const labelOf = ({ line, value }) => `${line.label}  ${y.value(value)}`;
   const sample = labels.length > 1 ? SAMPLE : 0;
   const edge = 24 + sample + Math.max(0, ...labels.map((label) => textWidth(labelOf(label))));
@@ -42,9 +51,12 @@ export function chartSvg(chart) {
   const height = Math.max(HEIGHT, EDGE.top + EDGE.bottom + LABEL_HEIGHT * labels.length);
   const right = wide - edge;
   const bottom = height - EDGE.bottom;
+  /** @type {(value: number, low: number, high: number, log: boolean) => number} */
   const share = (value, low, high, log) =>
     log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+  /** @type {(value: number) => number} */
   const px = (value) => EDGE.left + share(value, x0, x1, chart.logX) * (right - EDGE.left);
+  /** @type {(value: number) => number} */
   const py = (value) => bottom - share(value, y0, y1, chart.logY) * (bottom - EDGE.top);
   const out = [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${wide}" height="${height}" viewBox="0 0 ${wide} ${height}"`,
@@ -98,7 +110,13 @@ export function chartSvg(chart) {
     out.push(text(EDGE.left + 6, py(chart.target) - 4, `target ${y.value(chart.target)}`));
   }
   const shown = chart.drawn.filter((line) => !chart.hidden.has(line.key));
-  const points = (xs, ys) => xs.map((value, index) => [value, ys[index]]).filter(([, value]) => value !== null);
+  /** @type {(xs: number[], ys: (number|null)[]) => [number, number][]} */
+  const points = (xs, ys) =>
+    xs.flatMap((x, index) => {
+      const y = ys[index];
+      return y === null ? [] : [[x, y]];
+    });
+  /** @type {(list: [number, number][]) => string} */
   const path = (list) => list.map(([a, b]) => `${px(a).toFixed(1)},${py(b).toFixed(1)}`).join(" ");
   out.push('<g clip-path="url(#plot)" fill="none">');
   for (const line of shown) {
@@ -118,7 +136,7 @@ export function chartSvg(chart) {
       }
       continue;
     }
-    if (line.low) {
+    if (line.low && line.high) {
       const area = [...points(line.x, line.high), ...points(line.x, line.low).reverse()];
       if (area.length) out.push(`<polygon points="${path(area)}" fill="${line.style.light}" fill-opacity="0.15"/>`);
     }
@@ -132,7 +150,7 @@ export function chartSvg(chart) {
     );
   }
   out.push("</g>");
-  for (const mark of chart.marks.filter(({ key, x: at }) => !chart.hidden.has(key) && at >= x0 && at <= x1)) {
+  for (const mark of chart.marks.filter(({ key, x: at }) => !(key && chart.hidden.has(key)) && at >= x0 && at <= x1)) {
     const [left, top] = [px(mark.x), py(mark.y)];
     out.push(
       shape("circle", {

@@ -1,8 +1,10 @@
 // The sample of a line in tables and legends.
 
+/** @import { Style } from "./types.d.ts" */
+
 import { h } from "./dom.js";
 
-/** The line sample of a method: colour and dash as in the charts. */
+/** The line sample of a method: colour and dash as in the charts. @param {Style} style */
 export function swatch(style) {
   const line = h("line", {
     x1: 1,

@@ -1,9 +1,14 @@
 // Line and bar charts on uPlot: theme aware, labelled at the line's end, and steady while data keep coming.
 
+/**
+ * @import { PlotColumns, PlotOptions, Style } from "./types.d.ts"
+ * @import { QuantityName } from "./units.js"
+ */
+
 import { cssColour, isDark, onThemeChange } from "./colours.js";
 import { chartSvg } from "./chart-svg.js";
 import { swatch } from "./chart-swatch.js";
-import { download, downloadPng, fill, h, toolButton } from "./dom.js";
+import { all, contextOf, download, downloadPng, fill, h, one, toolButton } from "./dom.js";
 import { csv } from "./table.js";
 import { axisTitle, logTicks, QUANTITIES, ticks } from "./units.js";
 
@@ -23,13 +28,18 @@ const TITLE_FONT = `500 ${FONT}`;
  * @typedef {object} Line
  * @property {string} key stays the same between updates
  * @property {string} label
- * @property {{light: string, dark: string, dash: number[]}} style
+ * @property {Style} style
  * @property {number[]} x
  * @property {(number|null)[]} y
  * @property {(number|null)[]} [low]
  * @property {(number|null)[]} [high]
+ * @property {(index: number) => string} [bandText] what the band is at a point
  * @property {boolean} [faint] thin, without a label: a quiet companion of another line
  */
+
+/** A point that stands out. @typedef {{key?: string, x: number, y: number, style: Style, label: string}} Mark */
+
+/** Where a line ends. @typedef {{line: Line, value: number|null, x: number|null}} End */
 
 /** @type {Record<string, any>} */
 const handles = {};
@@ -40,7 +50,7 @@ export function publishAs(name, handle) {
   handles[name] = Object.freeze(handle);
 }
 
-/** What tests and the console may read of a chart; nothing here changes it. */
+/** What tests and the console may read of a chart; nothing here changes it. @param {Chart} chart */
 function publish(chart) {
   handles[chart.name] = Object.freeze({
     get data() {
@@ -77,21 +87,49 @@ function publish(chart) {
     },
     /** The two ends of the horizontal axis. */
     get reach() {
-      return [chart.plot.scales.x.min, chart.plot.scales.x.max];
+      return chart.plot && [chart.plot.scales.x.min, chart.plot.scales.x.max];
     },
     /** Where the horizontal axis has its numbers. */
     get ticks() {
-      return [...chart.plot.axes[0]._splits];
+      return chart.plot && [...chart.plot.axes[0]._splits];
     },
   });
 }
 
+/**
+ * @typedef {object} Options
+ * @property {string} name
+ * @property {string} title
+ * @property {QuantityName} [x]
+ * @property {QuantityName} y
+ * @property {string} [sync] charts of one name share their crosshair
+ * @property {boolean} [bars]
+ * @property {boolean} [compact]
+ * @property {string} [empty]
+ * @property {() => string} [file]
+ * @property {HTMLElement[]} [tools] stand before the exports
+ * @property {() => void} [changed] called when a reader zooms or hides a line
+ * @property {() => Promise<Line[]>} [whole] gives the lines for a CSV where those on the screen are thinned or smoothed
+ */
+
+/**
+ * How the lines are shown.
+ * @typedef {object} Look
+ * @property {number|null} [target]
+ * @property {Mark[]} [marks]
+ * @property {QuantityName} [x]
+ * @property {((value: number) => string)|null} [xText]
+ * @property {string} [hint]
+ * @property {boolean} [logX]
+ * @property {boolean} [logY]
+ * @property {string} [bands]
+ * @property {number|null} [last] the axis reaches so far, however short the lines are
+ */
+
 export class Chart {
   /**
    * @param {HTMLElement} root an empty element; its class reserves the height
-   * @param {{name: string, title: string, x?: string, y: string, sync?: string, bars?: boolean, compact?: boolean, empty?: string, file?: () => string, tools?: HTMLElement[], changed?: () => void, whole?: () => Promise<Line[]>}} options
-   *   `tools` stand before the exports; `changed` is called when a reader zooms or hides a line; `whole` gives the
-   *   lines for a CSV where those on the screen are thinned or smoothed
+   * @param {Options} options
    */
   constructor(
     root,
@@ -107,7 +145,7 @@ export class Chart {
       file = () => name,
       tools = [],
       changed = () => {},
-      whole = async () => this.lines,
+      whole = () => Promise.resolve(this.lines),
     },
   ) {
     this.root = root;
@@ -125,10 +163,11 @@ export class Chart {
     this.whole = whole;
     this.logX = false;
     this.logY = false;
-    /** "off", "hovered" or "all"; empty: all where lines are labelled at their end, else hovered. */
+    /** "off", "hovered" or "all"; empty: all where lines are labelled at their end, else hovered. @type {string} */
     this.bands = "";
     /** @type {Line[]} */
     this.lines = [];
+    /** @type {Set<string>} keys of lines that a reader hid */
     this.hidden = new Set();
     /** The line whose name a reader points at: it stands out and shows its band. @type {string|null} */
     this.focus = null;
@@ -138,29 +177,31 @@ export class Chart {
     this.target = null;
     /** @type {number|null} */
     this.last = null;
-    /** @type {{x: number, y: number, label: string}[]} */
+    /** @type {Mark[]} */
     this.marks = [];
     /** @type {((value: number) => string)|null} */
     this.xText = null;
     this.structure = "";
-    /** @type {any} */
+    /** @type {uPlot|null} */
     this.plot = null;
-    this.build(empty);
-    publish(this);
-    onThemeChange(() => this.rebuild());
-    new ResizeObserver(() => this.resize()).observe(this.stage);
-  }
-
-  build(empty) {
+    /** @type {PlotColumns} */
+    this.data = [[]];
+    this.gutter = 0;
     this.resetButton = toolButton("Reset zoom", "Show all rounds again", () => this.setZoom(null));
     this.resetButton.hidden = true;
-    this.heading = h("h2", { class: "chart-title", id: `chart-${this.name}` }, this.title);
     this.hint = h("span", { class: "chart-hint" });
     this.stage = h("div", { class: "chart-stage" });
     this.blank = h("p", { class: "chart-empty" }, empty);
     this.labels = h("div", { class: "end-labels" });
     this.tip = h("div", { class: "chart-tip", hidden: true, "aria-hidden": "true" });
     this.legend = h("ol", { class: "legend", hidden: true });
+    this.build();
+    publish(this);
+    onThemeChange(() => this.rebuild());
+    new ResizeObserver(() => this.resize()).observe(this.stage);
+  }
+
+  build() {
     this.stage.append(this.blank, this.labels, this.tip);
     this.root.classList.add("chart");
     this.root.setAttribute("role", "group");
@@ -170,7 +211,7 @@ export class Chart {
       h(
         "header",
         { class: "chart-head" },
-        this.heading,
+        h("h2", { class: "chart-title", id: `chart-${this.name}` }, this.title),
         this.hint,
         h(
           "div",
@@ -198,9 +239,7 @@ export class Chart {
   /**
    * Shows these lines. Zoom and hidden lines stay as they are.
    * @param {Line[]} lines
-   * @param {{target?: number|null, marks?: any[], x?: string, xText?: ((value: number) => string)|null, hint?: string,
-   *   logX?: boolean, logY?: boolean, bands?: string, last?: number|null}} more `last`: the axis reaches so far, however
-   *   short the lines are
+   * @param {Look} more
    */
   set(lines, more = {}) {
     const { target = null, marks = [], x = this.xQuantity, xText = null, hint = "" } = more;
@@ -225,9 +264,11 @@ export class Chart {
 
   /** As they are drawn: the bands of many lines would cover each other, so only the one in focus has its own. */
   get drawn() {
+    /** @type {string} */
     const bands = this.bands || (this.few ? "all" : "hovered");
     if (bands === "all") return this.lines;
-    const bare = (line) => line.low && (bands === "off" || line.key !== this.focus);
+    /** @type {(line: Line) => boolean} */
+    const bare = (line) => Boolean(line.low) && (bands === "off" || line.key !== this.focus);
     return this.lines.map((line) => (bare(line) ? { ...line, low: undefined, high: undefined } : line));
   }
 
@@ -299,14 +340,14 @@ export class Chart {
     this.plot = new uPlot(this.options(), this.data, this.stage);
   }
 
-  /** Space to the right of the plot for the labels. */
+  /** Space to the right of the plot for the labels. @param {number} width */
   room(width) {
     if (!this.endLabels) return 12;
     return Math.min(0.3 * width, (this.compact ? 20 : 30) + (this.sampled ? SWATCH : 0) + this.widest());
   }
 
   widest() {
-    const pen = document.createElement("canvas").getContext("2d");
+    const pen = contextOf(document.createElement("canvas"));
     pen.font = TITLE_FONT;
     const value = QUANTITIES[this.yQuantity].value;
     return Math.ceil(
@@ -318,6 +359,7 @@ export class Chart {
     );
   }
 
+  /** @param {Line} line */
   colour(line) {
     const colour = isDark() ? line.style.dark : line.style.light;
     return this.focus === null || this.focus === line.key ? colour : `${colour}30`;
@@ -330,17 +372,24 @@ export class Chart {
     this.update();
   }
 
-  /** A name answers to pointer and keyboard: a click hides its line, pointing at it makes it stand out. */
+  /**
+   * A name answers to pointer and keyboard: a click hides its line, pointing at it makes it stand out.
+   * @param {string} key
+   */
   answers(key) {
     const [on, off] = [() => this.setFocus(key), () => this.setFocus(null)];
     return { click: () => this.toggle(key), pointerenter: on, pointerleave: off, focus: on, blur: off };
   }
 
+  /** @returns {PlotOptions} */
   options() {
     const x = QUANTITIES[this.xQuantity];
     const y = QUANTITIES[this.yQuantity];
+    /** @type {() => string} */
     const axis = () => cssColour("--text-muted");
+    /** @type {PlotOptions["series"]} */
     const series = [{}];
+    /** @type {PlotOptions["bands"]} */
     const bands = [];
     for (const line of this.drawn) {
       const index = series.length;
@@ -357,6 +406,7 @@ export class Chart {
         points: { show: (u, i) => !this.bars && countOf(u.data[i]) === 1, size: 6, fill: () => this.colour(line) },
       });
       if (line.low) {
+        /** @type {PlotOptions["series"][number]} */
         const edge = { show, spanGaps: true, width: 0, stroke: "transparent", points: { show: false } };
         series.push({ ...edge }, { ...edge });
         const faded = () => this.focus !== null && this.focus !== line.key;
@@ -374,8 +424,8 @@ export class Chart {
       padding: [10, this.gutter, 0, 0],
       legend: { show: false },
       scales: {
-        x: { time: false, distr: this.logX ? 3 : 1, range: (u, low, high) => this.xRange(low, high) },
-        y: { distr: this.logY ? 3 : 1, range: (u, low, high) => this.yRange(low, high) },
+        x: { time: false, distr: this.logX ? 3 : 1, range: (_, low, high) => this.xRange(low, high) },
+        y: { distr: this.logY ? 3 : 1, range: (_, low, high) => this.yRange(low, high) },
       },
       axes: [
         {
@@ -389,12 +439,12 @@ export class Chart {
           grid: { show: false },
           ticks: { stroke: () => cssColour("--line"), width: 1, size: 4 },
           border: { show: true, stroke: () => cssColour("--line"), width: 1 },
-          splits: (u, i, low, high) =>
+          splits: (u, _, low, high) =>
             this.bars
               ? everyBar(low, high, u.bbox.width / devicePixelRatio)
               : this.xTicks(low, high, Math.max(2, u.bbox.width / devicePixelRatio / room)),
-          filter: (u, splits) => splits,
-          values: (u, splits) => splits.map((value) => (this.xText ?? x.tick)(value)),
+          filter: (_, splits) => splits,
+          values: (_, splits) => splits.map((value) => (this.xText ?? x.tick)(value)),
         },
         {
           stroke: axis,
@@ -402,18 +452,18 @@ export class Chart {
           labelFont: FONT,
           label: axisTitle(this.yQuantity, this.compact),
           labelSize: 20,
-          size: (u, values) => 14 + Math.max(24, ...(values ?? []).map((text) => 6.6 * text.length)),
+          size: (_, values) => 14 + Math.max(24, ...(values ?? []).map((text) => 6.6 * text.length)),
           gap: 6,
           grid: { stroke: () => cssColour("--grid"), width: 1 },
           ticks: { show: false },
           splits: (
             u,
-            i,
+            _,
             low,
             high,
           ) => (this.nothing ? [0] : this.yTicks(low, high, Math.max(2, u.bbox.height / devicePixelRatio / 44))),
-          filter: (u, splits) => splits,
-          values: (u, splits) => splits.map(y.tick),
+          filter: (_, splits) => splits,
+          values: (_, splits) => splits.map(y.tick),
         },
       ],
       series,
@@ -434,14 +484,17 @@ export class Chart {
     };
   }
 
+  /** @param {number} low @param {number} high @param {number} count */
   xTicks(low, high, count) {
     return this.logX ? logTicks(low, high, count) : ticks(low, high, count, QUANTITIES[this.xQuantity].whole);
   }
 
+  /** @param {number} low @param {number} high @param {number} count */
   yTicks(low, high, count) {
     return this.logY ? logTicks(low, high, count) : ticks(low, high, count);
   }
 
+  /** @param {number} low @param {number} high @returns {[number, number]} */
   xRange(low, high) {
     if (this.zoom) return this.zoom;
     if (this.logX) return low === high ? [low / 2, high * 2] : [low, high];
@@ -451,6 +504,7 @@ export class Chart {
     return [Math.min(0, low), high > 0 ? high : 1];
   }
 
+  /** @param {number|null} low @param {number|null} high @returns {[number, number]} */
   yRange(low, high) {
     if (low === null || high === null) return this.logY ? [0.1, 1] : [0, 1];
     if (this.logY) {
@@ -468,6 +522,7 @@ export class Chart {
     return [bottom >= 0 ? Math.max(0, bottom - pad) : bottom - pad, top + pad];
   }
 
+  /** @param {uPlot} u */
   selected(u) {
     const { left, width } = u.select;
     if (width < 6) return;
@@ -506,7 +561,7 @@ export class Chart {
     }
   }
 
-  /** Where each visible line ends: its last value inside the zoom. */
+  /** Where each visible line ends: its last value inside the zoom. @returns {End[]} */
   ends() {
     return this.labelled.map((line) => {
       let index = line.y.length - 1;
@@ -529,7 +584,8 @@ export class Chart {
       off: this.hidden.has(end.line.key) || end.value === null,
       at: end.value === null ? top + height : top + u.valToPos(end.value, "y"),
     }));
-    const known = new Map([...this.labels.children].map((child) => [child.dataset.key, child]));
+    /** @type {Map<string|undefined, HTMLElement>} */
+    const known = new Map(all("button", this.labels).map((child) => [child.dataset.key, child]));
     for (const place of spread(places, top, top + height)) {
       const { line } = place;
       let button = known.get(line.key);
@@ -550,7 +606,7 @@ export class Chart {
       const hidden = this.hidden.has(line.key);
       button.setAttribute("aria-pressed", String(!hidden));
       button.title = hidden ? `Show ${line.label}` : `Hide ${line.label}`;
-      const [sample, name, number] = button.children;
+      const [sample, name, number] = all("span", button);
       fill(sample, this.sampled ? swatch(line.style) : null);
       sample.hidden = !this.sampled;
       name.textContent = this.compact ? "" : line.label;
@@ -564,7 +620,7 @@ export class Chart {
     const show = !this.bars && this.labelled.length > 0 && !this.endLabels;
     this.legend.hidden = !show;
     if (!show) return;
-    const known = new Map([...this.legend.children].map((child) => [child.dataset.key, child]));
+    const known = new Map(all("li", this.legend).map((child) => [child.dataset.key, child]));
     const items = this.ends()
       .sort((a, b) => (b.value ?? -Infinity) - (a.value ?? -Infinity))
       .map(({ line, value }) => {
@@ -582,8 +638,8 @@ export class Chart {
             ),
           );
         }
-        const [, name, number] = item.firstChild.children;
-        item.firstChild.setAttribute("aria-pressed", String(!this.hidden.has(line.key)));
+        const [name, number] = all("span", item);
+        one("button", item).setAttribute("aria-pressed", String(!this.hidden.has(line.key)));
         name.textContent = line.label;
         number.textContent = value === null ? "–" : QUANTITIES[this.yQuantity].value(value);
         return item;
@@ -594,6 +650,7 @@ export class Chart {
     ) this.legend.replaceChildren(...items);
   }
 
+  /** @param {uPlot} u */
   drawMarks(u) {
     const { ctx, bbox } = u;
     const ratio = devicePixelRatio;
@@ -636,6 +693,7 @@ export class Chart {
     ctx.restore();
   }
 
+  /** @param {uPlot} u */
   showTip(u) {
     const { left, idx } = u.cursor;
     const inside = left >= 0 && idx !== null && idx !== undefined;
@@ -646,6 +704,7 @@ export class Chart {
     const at = u.posToVal(left, "x");
     // a line that ended farther left has nothing to say here; a pointer is not exact
     const reach = u.posToVal(left - POINTER, "x");
+    /** @type {{line: Line, value: number, spread: string}[]} */
     const rows = [];
     let anchor = null;
     for (const line of this.lines) {
@@ -654,8 +713,9 @@ export class Chart {
       if (index === null || (!this.bars && lastX(line) < reach)) continue;
       anchor ??= line.x[index];
       const low = line.low?.[index];
+      /** @param {number} top @param {number} bottom @param {number} height */
       const spread = low === null || low === undefined ? "" : line.bandText?.(index) ?? "";
-      rows.push({ line, value: line.y[index], spread });
+      rows.push({ line, value: line.y[index] ?? NaN, spread });
     }
     rows.sort((a, b) => b.value - a.value);
     const head = this.bars || this.xText
@@ -687,21 +747,17 @@ export class Chart {
     }px, 14px)`;
   }
 
-  /** One column for x, one per visible line, and its band where there is one. */
+  /** One column for x, one per visible line, and its band where there is one. @param {Line[]} lines */
   toCsv(lines) {
     const shown = lines.filter((line) => !this.hidden.has(line.key));
+    /** @type {string[]} */
     const columns = [this.bars ? "client" : this.xQuantity];
     for (const line of shown) {
       columns.push(line.label);
       if (line.low) columns.push(`${line.label} low`, `${line.label} high`);
     }
-    const data = align(shown);
-    const rows = data[0].map((_, index) =>
-      data.map((column, place) => {
-        const value = column[index];
-        return place === 0 && this.xText ? this.xText(value) : value ?? "";
-      })
-    );
+    const [xs, ...data] = align(shown);
+    const rows = xs.map((x, index) => [this.xText ? this.xText(x) : x, ...data.map((column) => column[index] ?? "")]);
     return csv([columns, ...rows]);
   }
 
@@ -714,49 +770,60 @@ export class Chart {
   }
 }
 
-/** A logarithmic axis has no place for zero: such points are left out. */
+/**
+ * A logarithmic axis has no place for zero: such points are left out.
+ * @param {Line} line @param {boolean} logX @param {boolean} logY @returns {Line}
+ */
 function positive(line, logX, logY) {
   const kept = line.x.map((_, index) => index).filter((index) => !logX || line.x[index] > 0);
+  /** @type {(values: (number|null)[]) => (number|null)[]} */
   const pick = (values) =>
-    kept.map((index) => (logY && values[index] !== null && values[index] <= 0 ? null : values[index]));
-  const low = line.low &&
-    kept.map((
-      index,
-    ) => (line.low[index] === null ? null : logY ? Math.max(line.low[index], line.y[index] / 100) : line.low[index]));
+    kept.map((index) => {
+      const value = values[index];
+      return logY && value !== null && value <= 0 ? null : value;
+    });
+  const shown = { ...line, x: kept.map((index) => line.x[index]), y: pick(line.y) };
+  const { low, high = [], bandText } = line;
+  if (!low) return shown;
   return {
-    ...line,
-    x: kept.map((index) => line.x[index]),
-    y: pick(line.y),
-    ...(line.low
-      ? { low, high: pick(line.high), bandText: line.bandText && ((index) => line.bandText(kept[index])) }
-      : {}),
+    ...shown,
+    low: kept.map((index) => {
+      const value = low[index];
+      return logY && value !== null ? Math.max(value, (line.y[index] ?? 0) / 100) : value;
+    }),
+    high: pick(high),
+    bandText: bandText && ((index) => bandText(kept[index])),
   };
 }
 
-/** All lines over one common x, as uPlot wants them; a missing point is undefined and does not break the line. */
+/**
+ * All lines over one common x, as uPlot wants them; a missing point is undefined and does not break the line.
+ * @param {Line[]} lines @returns {PlotColumns}
+ */
 function align(lines) {
   const first = lines[0]?.x ?? [];
   const same = lines.every((line) =>
     line.x.length === first.length && line.x.every((value, index) => value === first[index])
   );
   const xs = same ? first : [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
-  const place = new Map(same ? [] : xs.map((value, index) => [value, index]));
+  /** @type {PlotColumns} */
   const data = [xs];
   for (const line of lines) {
-    const columns = line.low ? [line.y, line.low, line.high] : [line.y];
-    if (same) {
-      data.push(...columns);
-      continue;
-    }
+    const columns = line.low && line.high ? [line.y, line.low, line.high] : [line.y];
+    const place = new Map(same ? [] : line.x.map((value, index) => [value, index]));
     for (const column of columns) {
-      const aligned = new Array(xs.length).fill(undefined);
-      line.x.forEach((value, index) => (aligned[place.get(value)] = column[index]));
-      data.push(aligned);
+      data.push(
+        same ? column : xs.map((value) => {
+          const index = place.get(value);
+          return index === undefined ? undefined : column[index];
+        }),
+      );
     }
   }
   return data;
 }
 
+/** @param {(number|null)[]} values */
 function lastOf(values) {
   for (let index = values.length - 1; index >= 0; index -= 1) if (values[index] !== null) return values[index];
   return null;
@@ -768,13 +835,14 @@ function lastX(line) {
   return index < 0 ? -Infinity : line.x[index];
 }
 
+/** @param {(number|null|undefined)[]} column */
 function countOf(column) {
   let count = 0;
   for (const value of column) if (value !== null && value !== undefined && ++count > 1) break;
   return count;
 }
 
-/** The nearest index that holds a value. */
+/** The nearest index that holds a value. @param {(number|null|undefined)[]} column @param {number} index */
 function nearest(column, index) {
   for (let step = 0; step < column.length; step += 1) {
     if (column[index - step] !== null && column[index - step] !== undefined) return index - step;
@@ -783,7 +851,7 @@ function nearest(column, index) {
   return index;
 }
 
-/** The point of a line that lies nearest to x; null when the line is empty. */
+/** The point of a line that lies nearest to x; null when the line is empty. @param {Line} line @param {number} x */
 function closest(line, x) {
   let best = null;
   for (let index = 0; index < line.x.length; index += 1) {
@@ -795,7 +863,9 @@ function closest(line, x) {
 
 /**
  * Moves labels apart so that none covers another, keeping their order.
- * @template {{at: number}} T @param {T[]} places @returns {T[]}
+ * @template {{at: number}} T
+ * @param {T[]} places @param {number} top @param {number} bottom @param {number} height
+ * @returns {T[]}
  */
 export function spread(places, top, bottom, height = LABEL_HEIGHT) {
   const sorted = [...places].sort((a, b) => a.at - b.at);
@@ -812,7 +882,10 @@ export function spread(places, top, bottom, height = LABEL_HEIGHT) {
   return sorted;
 }
 
-/** A tick for every bar as long as their numbers fit, else for every second, fifth, tenth and so on. */
+/**
+ * A tick for every bar as long as their numbers fit, else for every second, fifth, tenth and so on.
+ * @param {number} low @param {number} high @param {number} width
+ */
 function everyBar(low, high, width) {
   const first = Math.ceil(low);
   const count = Math.floor(high) - first + 1;

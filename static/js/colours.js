@@ -4,9 +4,14 @@
 // least 4.5 : 1 on the chart's ground in its theme, so it may also colour text. static/palette.json holds the values
 // for this module and for the figures that the server draws.
 
-import palette from "/static/palette.json" with { type: "json" };
+import palette from "../palette.json" with { type: "json" };
 
-const { dashes: DASHES, families: PALETTE, methods: METHODS } = palette;
+/** @type {number[][]} */
+const DASHES = palette.dashes;
+/** @type {Record<string, {title: string, light: string[], dark: string[]}>} */
+const PALETTE = palette.families;
+/** @type {Record<string, {title: string, family: string, tone: number, dash: number}>} */
+const METHODS = palette.methods;
 
 const [LONG, DOT] = [[20, 4], [1, 4]];
 
@@ -19,11 +24,14 @@ export function methodTitle(id) {
   return METHODS[id]?.title ?? id;
 }
 
-/** A method from elsewhere keeps its colour too: tone and dash come from its name. */
+/**
+ * A method from elsewhere keeps its colour too: tone and dash come from its name.
+ * @param {string} id @param {string} family @returns {{family: string, tone: number, dash: number}}
+ */
 function placeOf(id, family) {
   if (Object.hasOwn(METHODS, id)) return METHODS[id];
   let hash = 2166136261;
-  for (const letter of id) hash = Math.imul(hash ^ letter.codePointAt(0), 16777619) >>> 0;
+  for (const letter of id) hash = Math.imul(hash ^ letter.charCodeAt(0), 16777619) >>> 0;
   return {
     family: Object.hasOwn(PALETTE, family) ? family : "homogeneous",
     tone: hash % 4,

@@ -1,17 +1,41 @@
 // The views below the curves: clients, win rate, price, sweep and significance. Each is filled when it is opened.
 
+/**
+ * @import { Pair } from "./api.d.ts"
+ * @import { Ink, Item, MakeOption } from "./chart-echarts.js"
+ * @import { SettledGroup } from "./series.js"
+ * @import { Experiment, Style } from "./types.d.ts"
+ */
+
 import { Answer } from "./answer.js";
 import { api } from "./api.js";
 import { MOST_END_LABELS, spread as apart } from "./chart.js";
 import { axis, colourOn, FONT, placeNames, Plot, tip } from "./chart-echarts.js";
 import { swatch } from "./chart-swatch.js";
 import { fill, h, one, setText } from "./dom.js";
-import { fieldHead, fieldTitle, flatten, mean, METHOD, quantile, show, std } from "./series.js";
+import { average, fieldHead, fieldTitle, flatten, METHOD, quantile, show, std } from "./series.js";
 import { formatBytes, formatFlops, percent, QUANTITIES, ticks } from "./units.js";
 
+/** @param {number} fraction */
 const points = (fraction) => `${fraction >= 0 ? "+" : "−"}${Math.abs(100 * fraction).toFixed(2)}`;
+/** @param {number} fraction */
 const inPercent = (fraction) => Number((100 * fraction).toFixed(4));
+/** @type {{formatter: (value: number) => string}} */
 const percentTick = { formatter: (value) => String(Number(value.toFixed(2))) };
+
+/** A group as it is drawn. @typedef {SettledGroup & {style: Style}} Shown */
+
+/** A client with its mean accuracy over the runs on one partition. @typedef {{client: string, seed: number, value: number}} ClientMean */
+
+/** A client with its accuracy under two methods. @typedef {{client: string, seed: number, a: number, b: number, difference: number}} ClientPair */
+
+/** What a group costs; null where not all its seeds reached the target. @typedef {{group: Shown, accuracy: number|null, bytes: number|null, flops: number|null}} PriceRow */
+
+/** @typedef {{group: Shown, accuracy: number, bytes: number, flops: number}} Spent */
+
+/** @typedef {{value: unknown, mean: number, std: number|null, count: number}} SweepPoint */
+
+/** @typedef {{label: string, style: Style, points: SweepPoint[]}} SweepLine */
 
 /** Accuracy of the clients, read once for all views. */
 export class ClientTable {
@@ -20,7 +44,10 @@ export class ClientTable {
     this.answer = new Answer(({ ids, at }) => api.clients(ids, at), arrived, { pause: 3000 });
   }
 
-  /** @returns {boolean} whether the values of these experiments at this moment are there, or why there are none */
+  /**
+   * @param {Experiment[]} experiments @param {string} at
+   * @returns {boolean} whether the values of these experiments at this moment are there, or why there are none
+   */
   need(experiments, at) {
     return experiments.length === 0 || this.answer.need({ ids: experiments.map((item) => item.id), at }, experiments);
   }
@@ -34,36 +61,46 @@ export class ClientTable {
     return this.answer.error;
   }
 
-  /** Of a group: (partition, client) to accuracy, the mean over runs on that partition. */
+  /**
+   * Of a group: (partition, client) to accuracy, the mean over runs on that partition.
+   * @param {SettledGroup} group @returns {Map<string, ClientMean>}
+   */
   of(group) {
+    /** @type {Map<string, {client: string, seed: number, values: number[]}>} */
     const found = new Map();
     for (const member of group.settledMembers) {
       for (const [client, value] of Object.entries(this.values[member.id]?.accuracy ?? {})) {
         if (value === null) continue;
         const key = `${member.partition_fingerprint ?? member.id} ${client}`;
-        if (!found.has(key)) found.set(key, { client, seed: member.spec.seed, values: [] });
-        found.get(key).values.push(value);
+        const item = found.get(key) ?? { client, seed: member.spec.seed, values: [] };
+        item.values.push(value);
+        found.set(key, item);
       }
     }
-    return new Map([...found].map(([key, item]) => [key, { ...item, value: mean(item.values) }]));
+    return new Map(
+      [...found].map(([key, { client, seed, values }]) => [key, { client, seed, value: average(values) }]),
+    );
   }
 }
 
 /** How the clients of each method are spread: lying boxes, so that names stay readable however many there are. */
 export class Boxes {
+  /** @param {HTMLElement} root */
   constructor(root) {
     this.plot = new Plot(root, { name: "boxes", title: "Accuracy of the clients", file: () => "compare-clients" });
   }
 
-  /** @param {any[]} groups best first */
+  /** @param {Shown[]} groups best first @param {ClientTable} table @param {string} moment */
   update(groups, table, moment) {
     const rows = groups
       .map((group) => ({ group, values: [...table.of(group).values()] }))
       .filter((row) => row.values.length);
     if (!rows.length) return this.plot.empty(table.error || "No client was tested yet.");
-    const boxes = rows.map(({ group, values }) => ({ group, values, ...spread(values.map((item) => item.value)) }));
+    const boxes = rows.map(boxOf);
     const names = boxes.map((box) => box.group.label);
+    /** @type {(box: ReturnType<typeof boxOf>) => string} */
     const medianText = (box) => `${box.group.label} median ${percent(box.median)}`;
+    /** @type {MakeOption} */
     const option = (ink) => ({
       grid: { left: 8, right: 24, top: 12, bottom: 48, containLabel: true },
       xAxis: axis(ink, "Test accuracy of a client (%)", {
@@ -79,7 +116,7 @@ export class Boxes {
         axisTick: { show: false },
         axisLabel: { color: ink.text, width: 220, overflow: "truncate" },
       }),
-      tooltip: { trigger: "item", formatter: (item) => this.tipOf(item, boxes) },
+      tooltip: { trigger: "item", formatter: (/** @type {Item} */ item) => this.tipOf(item, boxes) },
       series: [
         {
           type: "boxplot",
@@ -127,6 +164,7 @@ export class Boxes {
     });
   }
 
+  /** @param {Item} item @param {ReturnType<typeof boxOf>[]} boxes */
   tipOf(item, boxes) {
     if (item.seriesIndex === 2) return tip(item.name, [["accuracy", `${item.value[0].toFixed(1)} %`]]);
     const box = boxes[item.seriesIndex === 0 ? item.dataIndex : item.value[1]];
@@ -141,9 +179,9 @@ export class Boxes {
   }
 }
 
-/** Quartiles, whiskers after Tukey, and what lies beyond them. */
+/** Quartiles, whiskers after Tukey, and what lies beyond them. @param {number[]} numbers */
 function spread(numbers) {
-  const [q1, median, q3] = [0.25, 0.5, 0.75].map((share) => quantile(numbers, share));
+  const [q1, median, q3] = [0.25, 0.5, 0.75].map((share) => quantile(numbers, share) ?? NaN);
   const reach = 1.5 * (q3 - q1);
   const inside = numbers.filter((value) => value >= q1 - reach && value <= q3 + reach);
   return {
@@ -154,13 +192,20 @@ function spread(numbers) {
     high: Math.max(...inside),
     least: Math.min(...numbers),
     most: Math.max(...numbers),
-    mean: mean(numbers),
+    mean: average(numbers),
+    /** @param {number} value */
     beyond: (value) => value < q1 - reach || value > q3 + reach,
   };
 }
 
+/** A group with its clients, and how they are spread. @param {{group: Shown, values: ClientMean[]}} row */
+function boxOf({ group, values }) {
+  return { group, values, ...spread(values.map((item) => item.value)) };
+}
+
 /** Two methods, client by client: who is better on how many, and by how much. */
 export class Wins {
+  /** @param {HTMLElement} bars @param {HTMLElement} scatter */
   constructor(bars, scatter) {
     this.bars = new Plot(bars, {
       name: "wins",
@@ -174,8 +219,12 @@ export class Wins {
     });
   }
 
-  /** @returns {string} the result as a sentence */
+  /**
+   * @param {Shown|undefined} a @param {Shown|undefined} b @param {ClientTable} table @param {string} moment
+   * @returns {string} the result as a sentence
+   */
   update(a, b, table, moment) {
+    /** @type {(reason: string) => string} */
     const empty = (reason) => {
       this.bars.empty(reason);
       this.scatter.empty(reason);
@@ -183,23 +232,25 @@ export class Wins {
     };
     if (!a || !b || a === b) return empty("Choose two different methods.");
     const [first, second] = [table.of(a), table.of(b)];
-    const pairs = [...first]
-      .filter(([key]) => second.has(key))
-      .map(([key, item]) => ({ client: item.client, seed: item.seed, a: item.value, b: second.get(key).value }));
+    const pairs = [...first].flatMap(([key, { client, seed, value }]) => {
+      const other = second.get(key)?.value;
+      const difference = Number((value - (other ?? NaN)).toFixed(12));
+      return other === undefined ? [] : [{ client, seed, a: value, b: other, difference }];
+    });
     if (!pairs.length) {
       return empty(
         table.error ||
           "They have no tested client in common: their partitions differ, or no client was tested by both.",
       );
     }
-    pairs.forEach((pair) => (pair.difference = Number((pair.a - pair.b).toFixed(12))));
     pairs.sort((x, y) => y.difference - x.difference);
     const wins = pairs.filter((pair) => pair.difference > 0).length;
     const losses = pairs.filter((pair) => pair.difference < 0).length;
+    /** @type {(pair: ClientPair) => string} */
     const name = (pair) => `client ${pair.client}, seed ${pair.seed}`;
     const tooltip = {
       trigger: "item",
-      formatter: (item) =>
+      formatter: (/** @type {Item} */ item) =>
         tip(name(pairs[item.dataIndex]), [
           [a.label, percent(pairs[item.dataIndex].a)],
           [b.label, percent(pairs[item.dataIndex].b)],
@@ -207,6 +258,7 @@ export class Wins {
         ]),
     };
     // filled for the first, hollow for the second: two methods of one family have similar colours
+    /** @type {(ink: Ink, pair: ClientPair) => object} */
     const filled = (ink, pair) => {
       const colour = colourOn(ink, (pair.difference >= 0 ? a : b).style);
       return { color: pair.difference >= 0 ? `${colour}d9` : `${colour}26`, borderColor: colour, borderWidth: 1.2 };
@@ -219,9 +271,10 @@ export class Wins {
     const sentence = [
       `${a.label} is better on ${wins} of ${pairs.length} clients (${percent(wins / pairs.length)}), `,
       `${b.label} on ${losses}${ties ? `, equal on ${ties}` : ""}; `,
-      `mean difference ${points(mean(pairs.map((pair) => pair.difference)))} points.`,
+      `mean difference ${points(average(pairs.map((pair) => pair.difference)))} points.`,
     ].join("");
     // who is A and who is B stands in the picture itself, so that it can be read where it is exported to
+    /** @type {MakeOption} */
     const heading = (ink, { width }) => {
       const lines = width < 560 ? [`A: ${a.label}`, `B: ${b.label}`] : [`A: ${a.label}   B: ${b.label}`];
       return {
@@ -318,8 +371,14 @@ export class Wins {
   }
 }
 
+/** @param {PriceRow} row @returns {row is Spent} */
+function isSpent(row) {
+  return row.accuracy !== null && row.bytes !== null && row.flops !== null;
+}
+
 /** Accuracy against communication, with the computation as the size of the bubble. */
 export class Price {
+  /** @param {HTMLElement} root */
   constructor(root) {
     this.plot = new Plot(root, {
       name: "price",
@@ -329,12 +388,12 @@ export class Price {
   }
 
   /**
-   * @param {any[]} rows {group, accuracy, bytes, flops} with means, null where not all seeds reached the target
+   * @param {PriceRow[]} rows {group, accuracy, bytes, flops} with means, null where not all seeds reached the target
    * @param {number|null} target @param {string} word which accuracy it is
    */
   update(rows, target, word) {
-    const drawn = rows.filter((row) => row.accuracy !== null && row.bytes !== null && row.flops !== null);
-    const left = rows.filter((row) => !drawn.includes(row)).map((row) => row.group.label);
+    const drawn = rows.filter(isSpent);
+    const left = rows.filter((row) => !isSpent(row)).map((row) => row.group.label);
     const until = target === null ? "in total" : `to ${percent(target)}`;
     if (!drawn.length) {
       return this.plot.empty(
@@ -348,9 +407,11 @@ export class Price {
     const decade = 10 ** Math.floor(Math.log10(least / 1.5));
     // a logarithm has no place for zero: who sends nothing stands a decade left of everybody, at a tick of its own
     const zero = decade / 10;
+    /** @type {(value: number) => string} */
     const tick = (value) =>
       !nothing || value > zero * 1.01 ? QUANTITIES.bytes.tick(value) : value > zero * 0.99 ? "0 B" : "";
     const largest = Math.max(...drawn.map((row) => row.flops));
+    /** @type {(row: Spent) => number} */
     const size = (row) => Math.max(6, 40 * Math.sqrt(row.flops / (largest || 1))); // the area is the number
     const ends = {
       x: [nothing ? zero / 10 : decade, 10 ** Math.ceil(Math.log10(most * 1.5))],
@@ -360,6 +421,7 @@ export class Price {
       ),
     };
     const grid = { left: 56, right: 24, top: 16, bottom: 48 };
+    /** @type {MakeOption} */
     const option = (ink, { width, height }) => {
       const frame = { left: grid.left, right: width - grid.right, top: grid.top, bottom: height - grid.bottom };
       const bubbles = drawn.map((row) => ({
@@ -388,7 +450,7 @@ export class Price {
         }),
         tooltip: {
           trigger: "item",
-          formatter: (item) => {
+          formatter: (/** @type {Item} */ item) => {
             const row = drawn[item.dataIndex];
             return tip(row.group.label, [
               [word.toLowerCase(), percent(row.accuracy, 2)],
@@ -398,8 +460,8 @@ export class Price {
           },
         },
         graphic: names
-          .filter(({ line }) => line)
-          .map(({ line: [x1, y1, x2, y2] }) => ({
+          .flatMap(({ line }) => line ? [line] : [])
+          .map(([x1, y1, x2, y2]) => ({
             type: "line",
             silent: true,
             z: 1,
@@ -433,6 +495,7 @@ export class Price {
         ],
       };
     };
+    /** @type {(row: Spent) => string} */
     const inWords = (row) => `${row.group.label} ${percent(row.accuracy)} for ${formatBytes(row.bytes)}`;
     return this.plot.set(option, {
       rows: [
@@ -464,12 +527,16 @@ function round(values, limits) {
   ];
 }
 
-/** Fields that take several values within a method, the one with most values first. */
+/**
+ * Fields that take several values within a method, the one with most values first.
+ * @param {Experiment[]} experiments
+ */
 export function sweptFields(experiments) {
   const specs = experiments.map((item) => flatten(item.spec));
   const fields = [...new Set(specs.flatMap((spec) => Object.keys(spec)))].filter(
     (field) => !["name", "tags", "notes", "seed", METHOD].includes(field),
   );
+  /** @type {(some: Record<string, unknown>[], field: string) => number} */
   const count = (some, field) =>
     new Set(some.filter((spec) => field in spec).map((spec) => JSON.stringify(spec[field]))).size;
   const methods = [...Map.groupBy(specs, (spec) => spec[METHOD]).values()];
@@ -480,16 +547,18 @@ export function sweptFields(experiments) {
 
 /** Accuracy over a field of the spec, a line for each method with a band over its seeds. */
 export class Sweep {
+  /** @param {HTMLElement} root */
   constructor(root) {
     this.plot = new Plot(root, { name: "sweep", title: "Accuracy over a swept field", file: () => "compare-sweep" });
   }
 
   /**
-   * @param {any[]} experiments @param {string} field @param {(item: any) => number|null} accuracyOf
-   * @param {(method: string) => {label: string, style: any}} lookOf @param {string} word which accuracy it is
+   * @param {Experiment[]} experiments @param {string} field @param {(item: Experiment) => number|null} accuracyOf
+   * @param {(method: string) => {label: string, style: Style}} lookOf @param {string} word which accuracy it is
    */
   update(experiments, field, accuracyOf, lookOf, word) {
     if (!field) return this.plot.empty("No method was run with several values of a field, so nothing was swept.");
+    /** @type {(item: Experiment) => any} */
     const valueOf = (item) => flatten(item.spec)[field];
     const known = experiments.filter((item) => valueOf(item) !== undefined && accuracyOf(item) !== null);
     if (!known.length) return this.plot.empty("No round was tested yet.");
@@ -503,12 +572,15 @@ export class Sweep {
       points: values
         .map((value) => ({
           value,
-          found: items.filter((item) => JSON.stringify(valueOf(item)) === JSON.stringify(value)).map(accuracyOf),
+          found: items.filter((item) => JSON.stringify(valueOf(item)) === JSON.stringify(value))
+            .map((item) => accuracyOf(item) ?? NaN),
         }))
         .filter(({ found }) => found.length)
-        .map(({ value, found }) => ({ value, mean: mean(found), std: std(found), count: found.length })),
+        .map(({ value, found }) => ({ value, mean: average(found), std: std(found), count: found.length })),
     }));
+    /** @type {(value: any) => number} */
     const place = (value) => (numeric ? value : values.indexOf(value));
+    /** @type {(line: SweepLine) => SweepPoint} */
     const last = (line) => line.points[line.points.length - 1];
     const ordered = [...lines].sort((x, y) => last(y).mean - last(x).mean);
     // names beside the plot would leave a phone no plot: they go into the legend
@@ -521,10 +593,12 @@ export class Sweep {
         .map((value) => 100 * value),
       [0, 100],
     );
+    /** @type {(line: SweepLine) => string} */
     const pointsText = (line) => line.points.map((point) => `${show(point.value)} ${percent(point.mean)}`).join(", ");
     const perRow = Math.max(1, Math.min(5, Math.floor(this.plot.stage.clientWidth / 240)));
     const legendRows = labelled ? 0 : Math.ceil(lines.length / perRow);
     const grid = { left: 56, right: labelled ? 190 : 24, top: 16, bottom: 48 + 24 * legendRows };
+    /** @type {MakeOption} */
     const option = (ink, { width, height }) => ({
       grid,
       xAxis: axis(
@@ -539,7 +613,7 @@ export class Sweep {
             axisTick: { customValues: values },
             axisLabel: {
               customValues: values,
-              formatter: (value) => String(Number(Number(value).toPrecision(6))),
+              formatter: (/** @type {number} */ value) => String(Number(Number(value).toPrecision(6))),
               hideOverlap: true,
             },
             boundaryGap: ["5%", "5%"],
@@ -556,7 +630,7 @@ export class Sweep {
       }),
       tooltip: {
         trigger: "item",
-        formatter: (item) => {
+        formatter: (/** @type {Item} */ item) => {
           const { label, points: all } = lines[item.seriesIndex];
           const point = all[item.dataIndex];
           return tip(`${label}, ${fieldTitle(field)} ${show(point.value)}`, [
@@ -573,7 +647,8 @@ export class Sweep {
         itemWidth: 28,
         data: ordered.map((line) => line.label),
         textStyle: { color: ink.text, fontSize: 12, width: 190, overflow: "truncate" },
-        formatter: (name) => `${name}  ${percent(last(ordered.find((line) => line.label === name)).mean)}`,
+        formatter: (/** @type {string} */ name) =>
+          `${name}  ${percent(ordered.find((line) => line.label === name)?.points.at(-1)?.mean)}`,
       },
       graphic: labelled
         ? apart(
@@ -585,6 +660,10 @@ export class Sweep {
           grid.top,
           height - grid.bottom,
         ).flatMap(({ line, at }) =>
+          /**
+           * @param {Ink} ink @param {SweepLine} line @param {number} x @param {number} at @param {string} text
+           * @param {number} width
+           */
           endLabel(
             ink,
             line,
@@ -628,7 +707,11 @@ export class Sweep {
   }
 }
 
-/** A sample of the line and its name. */
+/**
+ * A sample of the line and its name.
+ * @param {Ink} ink @param {SweepLine} line @param {number} x @param {number} at @param {string} text
+ * @param {number} width
+ */
 function endLabel(ink, line, x, at, text, width) {
   const colour = colourOn(ink, line.style);
   return [
@@ -648,9 +731,13 @@ function endLabel(ink, line, x, at, text, width) {
   ];
 }
 
-/** A band as a polygon: ECharts stacks areas, which cannot start at a deviation below the mean. */
+/**
+ * A band as a polygon: ECharts stacks areas, which cannot start at a deviation below the mean.
+ * @param {Ink} ink @param {SweepLine} line @param {(value: any) => number} place
+ */
 function band(ink, line, place) {
-  const known = line.points.filter((point) => point.std !== null);
+  const known = line.points.flatMap(({ std, ...point }) => std === null ? [] : [{ ...point, std }]);
+  /** @type {(sign: number) => [number, number][]} */
   const edge = (sign) => known.map((point) => [place(point.value), 100 * (point.mean + sign * point.std)]);
   const outline = [...edge(1), ...edge(-1).reverse()];
   return {
@@ -660,7 +747,7 @@ function band(ink, line, place) {
     clip: true,
     encode: { x: 0, y: 1 },
     z: 1,
-    renderItem: (params, view) => ({
+    renderItem: (/** @type {unknown} */ _, /** @type {{coord: (point: number[]) => number[]}} */ view) => ({
       type: "polygon",
       shape: { points: outline.map((point) => view.coord(point)) },
       style: { fill: colourOn(ink, line.style), opacity: 0.15 },
@@ -668,7 +755,9 @@ function band(ink, line, place) {
   };
 }
 
+/** @param {number|null} value */
 const pText = (value) => (value === null ? "–" : value < 0.001 ? "< 0.001" : value.toFixed(3));
+/** @param {number|null} value @param {number} digits */
 const number = (value, digits = 2) =>
   value === null ? "–" : `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
 
@@ -682,12 +771,16 @@ export class Significance {
     this.rows = [];
   }
 
-  /** @param {any[]} groups @param {{at: string, by: string, reference: string}} options */
+  /**
+   * @param {Shown[]} groups @param {Experiment[]} experiments
+   * @param {{at: string, by: string, reference: string}} options
+   */
   update(groups, experiments, options) {
     this.answer.need({ ids: experiments.map((item) => item.id), ...options }, experiments);
     this.render(groups);
   }
 
+  /** @param {Shown[]} groups */
   render(groups) {
     const note = one(".significance-note", this.root);
     const table = one("table", this.root);
@@ -701,7 +794,11 @@ export class Significance {
     const look = new Map(groups.map((group) => [group.label, group.style]));
     const corrected = answer.pairs.length > 1;
     const p = corrected ? "p (Holm)" : "p";
-    const name = (label) => h("span", { class: "method" }, look.has(label) ? swatch(look.get(label)) : null, label);
+    /** @type {(label: string) => HTMLElement} */
+    const name = (label) => {
+      const style = look.get(label);
+      return h("span", { class: "method" }, style ? swatch(style) : null, label);
+    };
     this.rows = [
       [
         "Method A",
@@ -723,6 +820,7 @@ export class Significance {
     const common = all.length > 1 ? all[0].filter((one) => all.every((remarks) => remarks.includes(one))) : [];
     const special = all.some((remarks) => remarks.length > common.length);
     const body = answer.pairs.map(({ first, second, clients, seeds }) => {
+      /** @type {(test: {p: number|null, p_holm: number|null}) => number|null} */
       const chosen = (test) => (corrected ? test.p_holm : test.p);
       const cells = [
         [String(clients.n)],
@@ -735,7 +833,9 @@ export class Significance {
         [
           seeds.mean_difference === null ? "–" : points(seeds.mean_difference),
           null,
-          seeds.low === null ? "" : `95 % interval ${points(seeds.low)} to ${points(seeds.high)}`,
+          seeds.low === null || seeds.high === null
+            ? ""
+            : `95 % interval ${points(seeds.low)} to ${points(seeds.high)}`,
         ],
         [pText(chosen(seeds)), chosen(seeds), seeds.note],
         [number(seeds.d_z)],
@@ -784,8 +884,9 @@ export class Significance {
   }
 }
 
-/** @param {any} pair @returns {string[]} */
+/** @param {Pick<Pair, "clients"|"seeds">} pair @returns {string[]} */
 function remarksOf({ clients, seeds }) {
+  /** @type {(who: string, note: string) => string[]} */
   const sentences = (who, note) => (note ? note.split(/(?<=[.]) /).map((one) => `${who}: ${one}`) : []);
   return [...sentences("Clients", clients.note), ...sentences("Seeds", seeds.note)];
 }

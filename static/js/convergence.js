@@ -7,13 +7,16 @@ export const NO_CONVERGENCE =
   "no convergence: at most 2 points above what naming the most frequent class of each client’s test set reaches; papers print “–”";
 export const NOTE = `† ${NO_CONVERGENCE}.`;
 
-/** Behind an accuracy: nothing, a mark, or a mark with how many of the seeds it is about. */
+/**
+ * Behind an accuracy: nothing, a mark, or a mark with how many of the seeds it is about.
+ * @param {number} some @param {number} of
+ */
 export function convergenceMark(some, of = some) {
   if (!some) return "";
   return some === of ? " †" : ` † (${some} of ${of})`;
 }
 
-/** The same as an element that says what it means. */
+/** The same as an element that says what it means. @param {number} some @param {number} of */
 export function convergenceNode(some, of = some) {
   const text = convergenceMark(some, of);
   if (!text) return null;

@@ -1,5 +1,7 @@
 // Building the page from data: every string ends as a text node, never as markup.
 
+/** @import { Attributes, Child, ElementOf } from "./types.d.ts" */
+
 /** @param {string} selector @param {ParentNode} root @returns {HTMLElement} */
 export function one(selector, root = document) {
   const found = root.querySelector(selector);
@@ -15,35 +17,39 @@ export function all(selector, root = document) {
 /**
  * An element with attributes and children. Strings and numbers become text; null and false are left out.
  * `on` holds listeners, `data` the dataset.
- * @param {string} tag
- * @param {Record<string, any>} attributes
- * @param {...any} children
- * @returns {any}
+ * @template {string} Tag
+ * @param {Tag} tag
+ * @param {Attributes} attributes
+ * @param {...Child} children
+ * @returns {ElementOf<Tag>}
  */
 export function h(tag, attributes = {}, ...children) {
   const svg = tag === "svg" || tag === "use" || tag === "line" || tag === "path";
   const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes)) {
+  const { on = {}, data = {}, ...plain } = attributes;
+  for (const [event, listener] of Object.entries(on)) {
+    element.addEventListener(event, /** @type {EventListener} */ (listener));
+  }
+  Object.assign(element.dataset, data);
+  for (const [key, value] of Object.entries(plain)) {
     if (value === null || value === undefined || value === false) continue;
-    if (key === "on") {
-      for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
-    } else if (key === "data") Object.assign(element.dataset, value);
-    else if (key === "text") element.textContent = String(value);
-    else element.setAttribute(key, value === true ? "" : String(value));
+    element.setAttribute(key, value === true ? "" : String(value));
   }
   append(element, children);
-  return element;
+  return /** @type {ElementOf<Tag>} */ (element);
 }
 
-/** @param {Element} element @param {any[]} children */
+/** @param {Element} element @param {Child[]} children */
 export function append(element, children) {
-  for (const child of children.flat(Infinity)) {
-    if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : String(child));
+  for (const child of children) {
+    if (Array.isArray(child)) append(element, child);
+    else if (child !== null && child !== undefined && child !== false) {
+      element.append(child instanceof Node ? child : String(child));
+    }
   }
 }
 
-/** Replaces all children. @param {Element} element @param {...any} children */
+/** Replaces all children. @param {Element} element @param {...Child} children */
 export function fill(element, ...children) {
   element.replaceChildren();
   append(element, children);
@@ -86,17 +92,21 @@ export function fillRows(root, fresh) {
   });
 }
 
-/** Writes text only when it changed, so that a selection or a screen reader is not disturbed. */
+/**
+ * Writes text only when it changed, so that a selection or a screen reader is not disturbed.
+ * @param {Element} element @param {string} text
+ */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** The JSON the server put into the page for the first paint. */
+/** The JSON the server put into the page for the first paint. @param {string} id @returns {any} */
 export function pageData(id = "page-data") {
   const block = document.getElementById(id);
   return block ? JSON.parse(block.textContent || "null") : null;
 }
 
+/** @type {Record<string, string>} */
 const WORDS = {
   queued: "Queued",
   paused: "Paused",
@@ -144,7 +154,7 @@ export function toolButton(label, title, action) {
   return h("button", { type: "button", class: "tool", title, on: { click: action } }, label);
 }
 
-/** Offers text as a file. */
+/** Offers text as a file. @param {string} name @param {string|Blob} content @param {string} type */
 export function download(name, content, type) {
   const blob = content instanceof Blob ? content : new Blob([content], { type });
   const url = URL.createObjectURL(blob);
@@ -155,13 +165,20 @@ export function download(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-/** Offers an SVG as an image, twice as fine. */
+/** @param {HTMLCanvasElement} canvas */
+export function contextOf(canvas) {
+  const pen = canvas.getContext("2d");
+  if (!pen) throw new Error("this browser draws on no canvas");
+  return pen;
+}
+
+/** Offers an SVG as an image, twice as fine. @param {string} name @param {string} svg */
 export async function downloadPng(name, svg) {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   await image.decode();
   const canvas = h("canvas", { width: 2 * image.width, height: 2 * image.height });
-  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  contextOf(canvas).drawImage(image, 0, 0, canvas.width, canvas.height);
   canvas.toBlob((blob) => blob && download(name, blob, "image/png"), "image/png");
 }
 
@@ -179,7 +196,10 @@ export async function copy(button, text) {
   setTimeout(() => (button.textContent = before), 1500);
 }
 
-/** Keeps the address in step with what is shown, without a new history entry. */
+/**
+ * Keeps the address in step with what is shown, without a new history entry.
+ * @param {Record<string, unknown>} values
+ */
 export function setQuery(values) {
   const url = new URL(location.href);
   for (const [key, value] of Object.entries(values)) {

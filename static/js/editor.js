@@ -1,5 +1,7 @@
 // A text field with line numbers for YAML: problems are listed below it and marked in the margin.
 
+/** @import { Problem } from "./types.d.ts" */
+
 import { fill, h, one } from "./dom.js";
 
 /**
@@ -9,7 +11,7 @@ import { fill, h, one } from "./dom.js";
 export function makeEditor(area) {
   const lines = one("#lines");
 
-  /** Line numbers beside the text, the wrong ones marked. */
+  /** Line numbers beside the text, the wrong ones marked. @param {Set<number>} bad */
   function drawLines(bad = new Set()) {
     const count = area.value.split("\n").length;
     fill(
@@ -22,11 +24,15 @@ export function makeEditor(area) {
     lines.scrollTop = area.scrollTop;
   }
 
-  /** A text that ends too early is found wrong behind its end: the last line with something in it is meant. */
+  /**
+   * A text that ends too early is found wrong behind its end: the last line with something in it is meant.
+   * @param {number} line
+   */
   function writtenLine(line) {
     return Math.min(line, area.value.trimEnd().split("\n").length);
   }
 
+  /** @param {number} line */
   function goTo(line) {
     const rows = area.value.split("\n");
     const start = rows.slice(0, line - 1).reduce((sum, row) => sum + row.length + 1, 0);
@@ -34,8 +40,10 @@ export function makeEditor(area) {
     area.setSelectionRange(start, start + rows[line - 1].length);
   }
 
+  /** @param {Problem[]} problems */
   function showProblems(problems) {
     area.setAttribute("aria-invalid", String(problems.length > 0));
+    /** @type {Set<number>} */
     const bad = new Set();
     fill(
       one("#problems"),
@@ -66,7 +74,10 @@ export function makeEditor(area) {
 
 const CARRIED = "#text=";
 
-/** A page with this text in it: the part behind # stays in the browser, so it may be long. */
+/**
+ * A page with this text in it: the part behind # stays in the browser, so it may be long.
+ * @param {string} page @param {string} text
+ */
 export function linkTo(page, text) {
   return `${page}${CARRIED}${encodeURIComponent(text).replaceAll("%20", "+")}`;
 }
@@ -82,7 +93,7 @@ export function textOfAddress() {
   }
 }
 
-/** Puts the text into the address, so that a link or a reload brings it back. */
+/** Puts the text into the address, so that a link or a reload brings it back. @param {string} text */
 export function keepInAddress(text) {
   history.replaceState(null, "", linkTo(location.pathname, text));
 }
@@ -123,7 +134,10 @@ export function listBefore(more) {
   return `/experiments?${query}`;
 }
 
-/** The line of the text in which a field stands, written as one path or as nested blocks; 0 when it is not there. */
+/**
+ * The line of the text in which a field stands, written as one path or as nested blocks; 0 when it is not there.
+ * @param {string} text @param {string} path
+ */
 function lineOf(text, path) {
   const rows = text.split("\n");
   const whole = rows.findIndex((row) => keyPattern(path).test(row));
@@ -138,10 +152,12 @@ function lineOf(text, path) {
   return top + 1;
 }
 
+/** @param {string} key */
 function keyPattern(key) {
   return new RegExp(`(^|[\\s{,"])${escapePattern(key)}"?\\s*:`);
 }
 
+/** @param {string} text */
 function escapePattern(text) {
   return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }

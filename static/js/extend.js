@@ -1,6 +1,8 @@
 // Another number of rounds for a finished experiment: go on with it, or read a shorter run out of it.
 
-import { api, newKey } from "./api.js";
+/** @import { Experiment } from "./types.d.ts" */
+
+import { api, newKey, problemsIn } from "./api.js";
 import { one, setText } from "./dom.js";
 import { working } from "./shell.js";
 import { duration, integer } from "./units.js";
@@ -8,9 +10,9 @@ import { duration, integer } from "./units.js";
 const input = () => /** @type {HTMLInputElement} */ (one("#extend-rounds"));
 
 /**
- * @param {() => any} current the experiment as it stands now
- * @param {string | null} fixed why its rounds are those of no other number of them
- * @param {() => number | null} secondsPerRound
+ * @param {() => Experiment} current the experiment as it stands now
+ * @param {string|null} fixed why its rounds are those of no other number of them
+ * @param {() => number|null} secondsPerRound
  * @returns {() => void} to be called when the experiment has changed
  */
 export function extendForm(current, fixed, secondsPerRound) {
@@ -18,7 +20,10 @@ export function extendForm(current, fixed, secondsPerRound) {
   const form = one("#extend");
   let key = newKey();
 
-  /** What the number means, what it costs, and whether it can be had. */
+  /**
+   * What the number means, what it costs, and whether it can be had.
+   * @param {number} wanted @param {Experiment} experiment
+   */
   function effect(wanted, { rounds, next_round, has_checkpoint: kept }) {
     const done = next_round - 1;
     if (!Number.isInteger(wanted) || wanted < 1) {
@@ -68,11 +73,13 @@ export function extendForm(current, fixed, secondsPerRound) {
     /** @type {HTMLButtonElement} */ (one("#extend-submit")).disabled = !possible;
   }
 
+  /** @param {boolean} wanted */
   function show(wanted) {
     form.hidden = !wanted;
     open.setAttribute("aria-expanded", String(wanted));
   }
 
+  /** @param {string} error */
   function tell(error) {
     one("#extend-error").hidden = !error;
     setText(one("#extend-error"), error);
@@ -82,7 +89,7 @@ export function extendForm(current, fixed, secondsPerRound) {
     const { rounds, next_round } = current();
     if (!input().value) input().value = String(next_round <= rounds ? rounds : 2 * rounds);
     render();
-    show(form.hidden);
+    show(Boolean(form.hidden));
     if (!form.hidden) input().focus();
   });
   form.addEventListener("input", () => {
@@ -101,7 +108,7 @@ export function extendForm(current, fixed, secondsPerRound) {
       const { id } = await working(api.extend(current().id, input().valueAsNumber, key));
       location.assign(`/experiments/${id}`);
     } catch (error) {
-      tell(error.errors?.map((item) => item.message).join("; ") ?? error.message);
+      tell(problemsIn(error).map((problem) => problem.message).join("; "));
     }
   });
   return render;

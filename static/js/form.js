@@ -1,15 +1,20 @@
 // A form made from JSON schemas: every field of a spec with its letter, bounds and help, and the error at the field.
 
+/** @import { FieldSchema, Properties } from "./types.d.ts" */
+
 import { fill, h } from "./dom.js";
 
-/** The parts of a schema that a control needs; null is allowed where one of the options is null. */
+/**
+ * The parts of a schema that a control needs; null is allowed where one of the options is null.
+ * @param {FieldSchema} schema @returns {FieldSchema & {nullable: boolean}}
+ */
 export function plainSchema(schema) {
   const options = schema.anyOf ?? [schema];
   const plain = options.find((option) => option.type !== "null") ?? schema;
   return { ...schema, ...plain, nullable: options.some((option) => option.type === "null") };
 }
 
-/** "[0, 1)" or "a | b". */
+/** "[0, 1)" or "a | b". @param {FieldSchema} schema */
 export function bounds(schema) {
   const plain = plainSchema(schema);
   const or = plain.nullable ? " or null" : "";
@@ -23,7 +28,10 @@ export function bounds(schema) {
   }${or}`;
 }
 
-/** A description may begin or end with the letter of the paper: "λ: weight of …", "Batch size B". */
+/**
+ * A description may begin or end with the letter of the paper: "λ: weight of …", "Batch size B".
+ * @param {string} description
+ */
 export function symbolOf(description) {
   const front = /^(\p{L}[\u0300-\u036f]?\d?(?:_\w+)?): /u.exec(description);
   if (front) return { symbol: front[1], help: capital(description.slice(front[0].length)) };
@@ -33,17 +41,21 @@ export function symbolOf(description) {
     : { symbol: "", help: description };
 }
 
+/** @param {string} text */
 function capital(text) {
   return text.slice(0, 1).toUpperCase() + text.slice(1);
 }
 
-/** λ, or η with a small g below. */
+/** λ, or η with a small g below. @param {string} symbol */
 export function symbolNode(symbol) {
   const [letter, index] = symbol.split("_");
   return h("span", { class: "letter" }, letter, index ? h("sub", {}, index) : null);
 }
 
-/** A value at a dotted path of a nested object; undefined where there is none. */
+/**
+ * A value at a dotted path of a nested object; undefined where there is none.
+ * @param {any} object @param {string} path
+ */
 export function valueAt(object, path) {
   return path.split(".").reduce(
     (value, key) => (value !== null && typeof value === "object" ? value[key] : undefined),
@@ -51,7 +63,10 @@ export function valueAt(object, path) {
   );
 }
 
-/** The same object with one value changed; undefined removes the field. */
+/**
+ * The same object with one value changed; undefined removes the field.
+ * @param {any} object @param {string} path @param {unknown} value @returns {any}
+ */
 export function withValue(object, path, value) {
   const [key, ...rest] = path.split(".");
   const base = object !== null && typeof object === "object" ? object : {};
@@ -60,16 +75,34 @@ export function withValue(object, path, value) {
   return Object.fromEntries(Object.entries(base).filter(([name]) => name !== key));
 }
 
+/** @typedef {{id: string, label: string, group?: string}} MenuItem */
+
 /**
  * The values to choose from, and how they stand in the spec.
- * @typedef {object} Choices
- * @property {{id: string, label: string, group?: string}[]} options
- * @property {(value: unknown) => string|undefined} idOf
+ * @typedef {object} Menu
+ * @property {MenuItem[]} options
+ * @property {(value: any) => string|undefined} idOf
  * @property {(id: string) => unknown} make the value in the spec
- * @property {(value: unknown) => Record<string, any>} [parts] schemas of what else such a value holds, for values that are blocks
+ * @property {(value: any) => Properties|undefined} [parts] schemas of what else such a value holds, for values that are
+ *   blocks
  */
 
-/** @returns {Choices|null} of an enum or a boolean */
+/** @typedef {HTMLInputElement|HTMLSelectElement|HTMLTextAreaElement} Control */
+
+/**
+ * @typedef {object} FieldOptions
+ * @property {(path: string, value: any) => void} change
+ * @property {((path: string, values: unknown[]|null) => void)|null} [sweep] gets the list of values, null for one value
+ *   again; without it the field cannot be swept
+ * @property {(path: string, value: unknown) => unknown[]} [start]
+ * @property {Menu|null} [choices]
+ * @property {string} [title]
+ * @property {string} [id]
+ */
+
+/** The fields of one value of a list, folded. @typedef {{fields: Field[], summary: HTMLElement, label: string, root: HTMLElement}} Part */
+
+/** @param {FieldSchema & {nullable: boolean}} schema @returns {Menu|null} of an enum or a boolean */
 function plainChoices(schema) {
   const values = schema.type === "boolean"
     ? [true, false]
@@ -84,14 +117,21 @@ function plainChoices(schema) {
   };
 }
 
-/** Options under the headings of their groups. @param {Choices["options"]} options @param {(option: any) => any} make @param {(group: string, members: any[]) => any} gather */
+/**
+ * Options under the headings of their groups.
+ * @param {MenuItem[]} options @param {(option: MenuItem) => HTMLElement} make
+ * @param {(group: string, members: HTMLElement[]) => HTMLElement} gather
+ */
 function grouped(options, make, gather) {
   return [...Map.groupBy(options, (option) => option.group ?? "")].map((
     [group, members],
   ) => (group ? gather(group, members.map(make)) : members.map(make)));
 }
 
-/** Names of fields whose key alone would not tell which one is meant, and what an empty one stands for. */
+/**
+ * Names of fields whose key alone would not tell which one is meant, and what an empty one stands for.
+ * @type {Record<string, {title: string, empty?: string}>}
+ */
 const NAMED = {
   seed: { title: "run seed" },
   "partition.seed": { title: "partition seed", empty: "same as the run seed" },
@@ -104,9 +144,8 @@ const NAMED = {
 export class Field {
   /**
    * @param {string} path
-   * @param {any} schema
-   * @param {{change: (path: string, value: unknown) => void, sweep?: ((path: string, values: unknown[]|null) => void)|null, start?: (path: string, value: unknown) => unknown[], choices?: Choices|null, title?: string, id?: string}} options
-   *   `sweep` gets the list of values, null for one value again; without it the field cannot be swept
+   * @param {FieldSchema} schema
+   * @param {FieldOptions} options
    */
   constructor(
     path,
@@ -125,11 +164,19 @@ export class Field {
     this.schema = plainSchema(schema);
     this.choices = choices ?? plainChoices(this.schema);
     this.sweep = sweep;
+    /** @type {unknown} */
+    this.value = undefined;
     /** @type {unknown[]|null} what a swept field takes */
     this.values = null;
+    /** @type {HTMLElement|null} where the values of a swept field are written or ticked */
+    this.list = null;
+    this.parts = h("div", { class: "sweep-parts" });
+    this.partsKey = "";
+    /** @type {Part[]} */
+    this.inner = [];
     const { symbol, help } = symbolOf(schema.description ?? "");
     const range = this.schema.type === "string" && !this.schema.enum ? "" : bounds(schema);
-    this.title = title || NAMED[path]?.title || path.split(".").pop().replaceAll("_", " ");
+    this.title = title || NAMED[path]?.title || (path.split(".").at(-1) ?? "").replaceAll("_", " ");
     /** The paper's letter where it has one. */
     this.short = symbol && !symbol.includes("_") ? symbol : this.title;
     this.control = this.makeControl(id);
@@ -140,6 +187,7 @@ export class Field {
       symbol ? symbolNode(symbol) : null,
       h("span", { class: "field-name" }, this.title),
     );
+    this.toggleWord = h("span", {}, "sweep");
     this.toggle = sweep &&
       h(
         "button",
@@ -150,7 +198,7 @@ export class Field {
           title: "Several values, an experiment for each",
           on: { click: () => this.turn(start) },
         },
-        h("span", {}, "sweep"),
+        this.toggleWord,
         h("span", { class: "sr" }, ` ${this.title}`),
       );
     this.root = h(
@@ -173,10 +221,12 @@ export class Field {
     this.control.addEventListener("input", () => change(path, this.read()));
   }
 
+  /** @param {string} id @returns {Control} */
   makeControl(id) {
     const { schema, choices } = this;
     if (schema.type === "boolean") return h("input", { id, type: "checkbox" });
     if (choices) {
+      /** @type {(choice: MenuItem) => HTMLElement} */
       const option = ({ id: value, label }) => h("option", { value }, label);
       return h(
         "select",
@@ -196,62 +246,74 @@ export class Field {
 
   read() {
     const { control, schema } = this;
-    if (schema.type === "boolean") return control.checked;
+    if (schema.type === "boolean") return /** @type {HTMLInputElement} */ (control).checked;
     if (this.choices) return this.choices.make(control.value);
     if (control.value === "") return schema.nullable ? null : undefined;
     if (schema.type === "integer" || schema.type === "number") return Number(control.value);
     return control.value;
   }
 
-  /** From one value to several, or back to the first of them. */
+  /**
+   * From one value to several, or back to the first of them.
+   * @param {(path: string, value: unknown) => unknown[]} start
+   */
   turn(start) {
-    if (this.values) return this.sweep(this.path, null);
+    if (this.values) return this.sweep?.(this.path, null);
     const effective = this.value === undefined ? this.schema.default ?? null : this.value;
-    this.sweep(this.path, start(this.path, effective));
-    /** @type {HTMLElement|null} */ (this.list?.querySelector("input"))?.focus();
+    this.sweep?.(this.path, start(this.path, effective));
+    this.list?.querySelector("input")?.focus();
   }
 
   // --- the list of a swept field ---
 
   makeList() {
-    if (this.choices) {
-      const box = ({ id, label }) =>
-        h(
-          "label",
-          { class: "sweep-option" },
-          h("input", { type: "checkbox", value: id, on: { change: (event) => this.tick(id, event.target.checked) } }),
-          label,
-        );
-      this.list = h(
-        "fieldset",
-        { class: "sweep-options" },
-        h("legend", { class: "sr" }, `Values of ${this.title}`),
-        grouped(this.choices.options, box, (group, members) =>
-          h(
-            "div",
-            { class: "sweep-group" },
-            h("span", { class: "muted small" }, group),
-            h("div", { class: "sweep-members" }, members),
-          )),
-        this.parts = h("div", { class: "sweep-parts" }),
-      );
-    } else {
-      const input = h("input", {
-        id: `${this.id}-values`,
-        type: "text",
-        class: "num",
-        spellcheck: "false",
-        autocomplete: "off",
-        placeholder: "values, separated by commas",
-        "aria-describedby": this.described,
-        on: { input: () => this.sweep(this.path, this.readList(input.value)) },
-      });
-      this.list = h("div", { class: "sweep-list" }, input);
-    }
-    this.control.after(this.list);
+    const { choices } = this;
+    const list = choices ? this.makeBoxes(choices) : this.makeLine();
+    this.control.after(list);
+    return list;
   }
 
-  /** What is no number stays a text, so that the check can say what is wrong with it. */
+  /** @param {Menu} choices */
+  makeBoxes(choices) {
+    /** @type {(choice: MenuItem) => HTMLElement} */
+    const box = ({ id, label }) => {
+      const input = h("input", { type: "checkbox", value: id });
+      input.addEventListener("change", () => {
+        const rest = (this.values ?? []).filter((value) => choices.idOf(value) !== id);
+        this.sweep?.(this.path, input.checked ? [...rest, choices.make(id)] : rest);
+      });
+      return h("label", { class: "sweep-option" }, input, label);
+    };
+    return h(
+      "fieldset",
+      { class: "sweep-options" },
+      h("legend", { class: "sr" }, `Values of ${this.title}`),
+      grouped(choices.options, box, (group, members) =>
+        h(
+          "div",
+          { class: "sweep-group" },
+          h("span", { class: "muted small" }, group),
+          h("div", { class: "sweep-members" }, members),
+        )),
+      this.parts,
+    );
+  }
+
+  makeLine() {
+    const input = h("input", {
+      id: `${this.id}-values`,
+      type: "text",
+      class: "num",
+      spellcheck: "false",
+      autocomplete: "off",
+      placeholder: "values, separated by commas",
+      "aria-describedby": this.described,
+    });
+    input.addEventListener("input", () => this.sweep?.(this.path, this.readList(input.value)));
+    return h("div", { class: "sweep-list" }, input);
+  }
+
+  /** What is no number stays a text, so that the check can say what is wrong with it. @param {string} text */
   readList(text) {
     const numeric = this.schema.type === "integer" || this.schema.type === "number";
     return text.split(",").map((part) => part.trim()).filter(Boolean).map((part) => {
@@ -260,20 +322,17 @@ export class Field {
     });
   }
 
-  tick(id, on) {
-    const rest = (this.values ?? []).filter((value) => this.choices.idOf(value) !== id);
-    this.sweep(this.path, on ? [...rest, this.choices.make(id)] : rest);
-  }
-
+  /** @param {unknown[]} values */
   showList(values) {
-    if (!this.list) this.makeList();
-    if (this.choices) {
-      const chosen = new Set(values.map((value) => this.choices.idOf(value)));
-      for (const box of this.list.querySelectorAll(".sweep-option input")) box.checked = chosen.has(box.value);
-      this.showParts(values);
+    const { choices } = this;
+    this.list ??= this.makeList();
+    if (choices) {
+      const chosen = new Set(values.map((value) => choices.idOf(value)));
+      for (const box of inputs(this.list, ".sweep-option input")) box.checked = chosen.has(box.value);
+      this.showParts(values, choices);
       return;
     }
-    const input = this.list.firstChild;
+    const [input] = inputs(this.list, "input");
     if (document.activeElement !== input) {
       input.value = values.map((
         value,
@@ -281,31 +340,16 @@ export class Field {
     }
   }
 
-  /** Values that are blocks hold more fields: those of each chosen one, folded. */
-  showParts(values) {
-    if (!this.choices.parts) return;
-    const key = JSON.stringify(values.map((value) => this.choices.idOf(value)));
+  /**
+   * Values that are blocks hold more fields: those of each chosen one, folded.
+   * @param {unknown[]} values @param {Menu} choices
+   */
+  showParts(values, choices) {
+    if (!choices.parts) return;
+    const key = JSON.stringify(values.map((value) => choices.idOf(value)));
     if (key !== this.partsKey) {
       this.partsKey = key;
-      this.inner = values.map((value, place) => {
-        const fields = fieldsOf(this.choices.parts(value)).map(([name, schema]) =>
-          new Field(name, schema, {
-            id: `${this.id}-${place}-${name}`,
-            change: (path, changed) =>
-              this.sweep(
-                this.path,
-                this.values.map((old, index) => (index === place ? withValue(old, path, changed) : old)),
-              ),
-          })
-        );
-        const summary = h("summary", {});
-        return {
-          fields,
-          summary,
-          label: this.choices.options.find((option) => option.id === this.choices.idOf(value))?.label ?? "?",
-          root: h("details", {}, summary, h("div", { class: "form-grid" }, fields.map((field) => field.root))),
-        };
-      });
+      this.inner = values.map((value, place) => this.makePart(value, place, choices));
       fill(this.parts, this.inner.filter(({ fields }) => fields.length).map(({ root }) => root));
     }
     this.inner.forEach(({ fields, summary, label }, place) => {
@@ -319,7 +363,32 @@ export class Field {
     });
   }
 
-  /** @param {unknown} value undefined: the field is not in the spec and has its default @param {unknown[]|null} [values] of a swept field @param {boolean} [elsewhere] swept in a way the form cannot show */
+  /** @param {unknown} value @param {number} place @param {Menu} choices @returns {Part} */
+  makePart(value, place, choices) {
+    const fields = fieldsOf(choices.parts?.(value)).map(([name, schema]) =>
+      new Field(name, schema, {
+        id: `${this.id}-${place}-${name}`,
+        change: (path, changed) =>
+          this.sweep?.(
+            this.path,
+            (this.values ?? []).map((old, index) => (index === place ? withValue(old, path, changed) : old)),
+          ),
+      })
+    );
+    const summary = h("summary", {});
+    return {
+      fields,
+      summary,
+      label: choices.options.find((option) => option.id === choices.idOf(value))?.label ?? "?",
+      root: h("details", {}, summary, h("div", { class: "form-grid" }, fields.map((field) => field.root))),
+    };
+  }
+
+  /**
+   * @param {unknown} value undefined: the field is not in the spec and has its default
+   * @param {unknown[]|null} [values] of a swept field
+   * @param {boolean} [elsewhere] swept in a way the form cannot show
+   */
   show(value, values = null, elsewhere = false) {
     this.value = value;
     // a list stays one while it is being typed, even if it holds a single seed for a moment
@@ -333,21 +402,21 @@ export class Field {
     this.control.title = elsewhere ? "Swept by zip or list: see the text" : "";
     if (this.toggle) {
       this.toggle.setAttribute("aria-pressed", String(swept));
-      this.toggle.firstChild.textContent = swept
-        ? `${this.values.length} ${this.values.length === 1 ? "value" : "values"}`
-        : "sweep";
+      const count = this.values?.length;
+      this.toggleWord.textContent = count === undefined ? "sweep" : `${count} ${count === 1 ? "value" : "values"}`;
       this.toggle.disabled = elsewhere;
     }
     this.label.htmlFor = swept ? `${this.id}-values` : this.id;
-    if (swept) this.showList(this.values);
+    if (this.values) this.showList(this.values);
     if (this.list) this.list.hidden = !swept;
     if (!swept) this.showOne(value === undefined ? this.schema.default : value);
   }
 
+  /** @param {any} effective */
   showOne(effective) {
     const { control, choices } = this;
     if (document.activeElement === control && control.type !== "checkbox" && control.tagName !== "SELECT") return;
-    if (this.schema.type === "boolean") control.checked = Boolean(effective);
+    if (this.schema.type === "boolean") /** @type {HTMLInputElement} */ (control).checked = Boolean(effective);
     else if (choices) control.value = (effective === undefined ? undefined : choices.idOf(effective)) ?? "";
     else control.value = effective === null || effective === undefined ? "" : String(effective);
   }
@@ -364,7 +433,15 @@ export class Field {
   }
 }
 
-/** The fields that a form shows: those with more than one possible value. */
+/** @param {HTMLElement} root @param {string} selector @returns {HTMLInputElement[]} */
+function inputs(root, selector) {
+  return [...root.querySelectorAll(selector)].filter((found) => found instanceof HTMLInputElement);
+}
+
+/**
+ * The fields that a form shows: those with more than one possible value.
+ * @param {Properties|undefined} properties @param {string[]} skip
+ */
 function fieldsOf(properties, skip = ["name"]) {
   return Object.entries(properties ?? {}).filter(([name, schema]) =>
     !skip.includes(name) && schema.const === undefined && !(schema.enum?.length === 1)
@@ -373,17 +450,25 @@ function fieldsOf(properties, skip = ["name"]) {
 
 /** Fields of one block of the spec; they are made anew when the block becomes another one. */
 export class Block {
-  /** @param {HTMLElement} root @param {string} prefix e.g. "training", empty for the spec's own fields @param {any} options of each field */
+  /**
+   * @param {HTMLElement} root
+   * @param {string} prefix e.g. "training", empty for the spec's own fields
+   * @param {FieldOptions} options of each field
+   */
   constructor(root, prefix, options) {
     this.root = root;
     this.prefix = prefix;
     this.options = options;
+    /** @type {string|null} */
     this.key = null;
     /** @type {Field[]} */
     this.fields = [];
   }
 
-  /** @param {string} key which schema it is; the same key keeps the fields and the focus */
+  /**
+   * @param {string} key which schema it is; the same key keeps the fields and the focus
+   * @param {Properties|undefined} properties @param {string[]} skip
+   */
   use(key, properties, skip = ["name"]) {
     if (key === this.key) return;
     this.key = key;

@@ -1,13 +1,16 @@
 // A table of numbers as colours: clients by classes, clients by rounds. Drawn on a canvas, readable by mouse, keys and as a table.
 
 import { isDark, onThemeChange } from "./colours.js";
-import { download, downloadPng, fill, h, one, toolButton } from "./dom.js";
+import { contextOf, download, downloadPng, fill, h, one, toolButton } from "./dom.js";
 import { SvgPen } from "./svg-pen.js";
 import { mean } from "./series.js";
 import { csv } from "./table.js";
 import { integer } from "./units.js";
 
-/** From nothing to most, each theme with its own: the empty cell is close to the ground, the fullest stands out. */
+/**
+ * From nothing to most, each theme with its own: the empty cell is close to the ground, the fullest stands out.
+ * @type {Record<"light"|"dark", number[][]>}
+ */
 const STOPS = {
   light: [[240, 243, 247], [158, 197, 232], [49, 120, 188], [8, 48, 107]],
   dark: [[30, 35, 42], [33, 74, 122], [62, 135, 205], [196, 225, 255]],
@@ -17,6 +20,7 @@ const TOP = 6;
 const BOTTOM = 34;
 const PAPER = { width: 900, dark: false, ink: "#3a3f47", font: "Helvetica, Arial, sans-serif" };
 
+/** @param {number} share @param {boolean} dark */
 function colour(share, dark) {
   const stops = STOPS[dark ? "dark" : "light"];
   const place = Math.min(1, Math.max(0, share)) * (stops.length - 1);
@@ -47,9 +51,12 @@ function together(heat) {
   };
 }
 
-/** The values of the palest and of the deepest colour. */
+/** The values of the palest and of the deepest colour. @param {Heat} heat */
 function limits({ values, low = 0, high }) {
-  return { low, high: high ?? values.flat().reduce((most, value) => Math.max(most, value ?? low), low + 1e-9) };
+  return {
+    low,
+    high: high ?? values.flat().reduce((/** @type {number} */ most, value) => Math.max(most, value ?? low), low + 1e-9),
+  };
 }
 
 /**
@@ -67,6 +74,12 @@ function limits({ values, low = 0, high }) {
  * @property {string} [unit] what the numbers are, for the tip and the legend
  */
 
+/** @typedef {{row: number, column: number}} Cell */
+
+/** Sizes in pixels. @typedef {{width: number, height: number, cellWidth: number, cellHeight: number, total: number}} Layout */
+
+/** @typedef {CanvasRenderingContext2D|SvgPen} Pen */
+
 export class Heatmap {
   /** @param {HTMLElement} root @param {{title: string, empty?: string, name: string, file?: () => string}} options */
   constructor(root, { title, empty = "Nothing to show yet.", name, file = () => name }) {
@@ -74,6 +87,12 @@ export class Heatmap {
     this.title = title;
     /** @type {Heat|null} */
     this.heat = null;
+    /** All rows, for the file; `heat` is what is drawn and read. @type {Heat|null} */
+    this.whole = null;
+    this.limits = { low: 0, high: 1 };
+    /** @type {Layout} */
+    this.box = { width: 0, height: 0, cellWidth: 0, cellHeight: 0, total: 0 };
+    /** @type {Cell|null} */
     this.cursor = null;
     this.canvas = h("canvas", { class: "heat-canvas", tabindex: 0, role: "img", "aria-label": title });
     this.tip = h("div", { class: "chart-tip", hidden: true });
@@ -121,7 +140,6 @@ export class Heatmap {
 
   /** @param {Heat|null} heat */
   set(heat) {
-    /** All rows, for the file; `heat` is what is drawn and read. */
     this.whole = heat && heat.values.length && heat.values[0].length ? heat : null;
     this.heat = this.whole && together(this.whole);
     if (this.heat) this.limits = limits(this.heat);
@@ -139,12 +157,14 @@ export class Heatmap {
     return { rows: this.heat?.values.length ?? 0, columns: this.heat?.values[0]?.length ?? 0 };
   }
 
+  /** @param {"row"|"column"} kind @param {number} index */
   text(kind, index) {
-    return (kind === "row" ? this.heat.rowText : this.heat.columnText)?.(index) ?? String(index);
+    return (kind === "row" ? this.heat?.rowText : this.heat?.columnText)?.(index) ?? String(index);
   }
 
   /** The numbers behind the picture, a line for each row. @returns {unknown[][]} */
   rows() {
+    if (!this.whole) return [];
     const { values, rowTitle, rowText = String, columnTitle } = this.whole;
     const heads = values[0].map((_, x) => `${columnTitle} ${this.text("column", x)}`);
     return [[rowTitle, ...heads], ...values.map((row, y) => [rowText(y), ...row])];
@@ -163,12 +183,12 @@ export class Heatmap {
     canvas.style.height = `${this.box.total}px`;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(this.box.total * ratio);
-    const pen = canvas.getContext("2d");
+    const pen = contextOf(canvas);
     pen.scale(ratio, ratio);
     const dark = isDark();
     const style = getComputedStyle(this.stage);
     this.paint(pen, this.box, { dark, ink: style.color, font: style.fontFamily });
-    if (this.cursor) this.mark(pen);
+    if (this.cursor) this.mark(pen, this.cursor);
     const { rows, columns } = this.size;
     const { low, high } = this.limits;
     this.canvas.setAttribute(
@@ -182,13 +202,14 @@ export class Heatmap {
       h("canvas", { class: "heat-scale", width: 96, height: 10, "aria-hidden": "true" }),
       ` ${show(high)}${heat.unit ? ` ${heat.unit}` : ""}`,
     );
-    const scale = /** @type {HTMLCanvasElement} */ (one(".heat-scale", this.legend)).getContext("2d");
+    const scale = contextOf(/** @type {HTMLCanvasElement} */ (one(".heat-scale", this.legend)));
     for (let x = 0; x < 96; x += 1) {
       scale.fillStyle = colour(heat.low === undefined ? Math.sqrt(x / 95) : x / 95, dark);
       scale.fillRect(x, 0, 1, 10);
     }
   }
 
+  /** @param {number} width */
   layout(width) {
     const { rows, columns } = this.size;
     const cellHeight = Math.min(24, Math.max(3, Math.floor(420 / rows)));
@@ -210,8 +231,10 @@ export class Heatmap {
     return pen.file(PAPER.width, box.total);
   }
 
+  /** @param {Pen} pen @param {Layout} box @param {{dark: boolean, ink: string, font: string}} look */
   paint(pen, box, { dark, ink, font }) {
     const { heat } = this;
+    if (!heat) return;
     const { low, high } = this.limits;
     const gap = box.cellWidth >= 6 && box.cellHeight >= 6 ? 1 : 0;
     heat.values.forEach((row, y) => {
@@ -230,16 +253,17 @@ export class Heatmap {
     });
     pen.fillStyle = ink;
     pen.font = `11px ${font}`;
-    this.axes(pen, box);
+    this.axes(pen, box, heat);
   }
 
-  axes(pen, { width: plotWidth, height: plotHeight, cellHeight: cell }) {
+  /** @param {Pen} pen @param {Layout} box @param {Heat} heat */
+  axes(pen, { width: plotWidth, height: plotHeight, cellHeight: cell }, heat) {
     const { rows, columns } = this.size;
     pen.textBaseline = "middle";
     pen.textAlign = "right";
     const rowStep = Math.max(1, Math.ceil(14 / cell));
     for (let y = 0; y < rows; y += rowStep) {
-      pen.fillText(this.heat.rowMark?.(y) ?? this.text("row", y), LEFT - 6, TOP + (y + 0.5) * cell);
+      pen.fillText(heat.rowMark?.(y) ?? this.text("row", y), LEFT - 6, TOP + (y + 0.5) * cell);
     }
     pen.textAlign = "center";
     pen.textBaseline = "top";
@@ -248,7 +272,7 @@ export class Heatmap {
       pen.fillText(this.text("column", x), LEFT + (x + 0.5) * (plotWidth / columns), TOP + plotHeight + 4);
     }
     pen.fillText(
-      [this.heat.columnTitle, this.heat.note].filter(Boolean).join(" · "),
+      [heat.columnTitle, heat.note].filter(Boolean).join(" · "),
       LEFT + plotWidth / 2,
       TOP + plotHeight + 19,
     );
@@ -256,22 +280,24 @@ export class Heatmap {
     pen.translate(10, TOP + plotHeight / 2);
     pen.rotate(-Math.PI / 2);
     pen.textBaseline = "middle";
-    if (plotHeight > 40) pen.fillText(this.heat.rowTitle, 0, 0);
+    if (plotHeight > 40) pen.fillText(heat.rowTitle, 0, 0);
     pen.restore();
   }
 
-  mark(pen) {
+  /** @param {CanvasRenderingContext2D} pen @param {Cell} cell */
+  mark(pen, { row, column }) {
     const { cellWidth, cellHeight } = this.box;
     pen.strokeStyle = isDark() ? "#ffffff" : "#000000";
     pen.lineWidth = 1.5;
     pen.strokeRect(
-      LEFT + this.cursor.column * cellWidth - 0.5,
-      TOP + this.cursor.row * cellHeight - 0.5,
+      LEFT + column * cellWidth - 0.5,
+      TOP + row * cellHeight - 0.5,
       Math.max(2, cellWidth),
       cellHeight,
     );
   }
 
+  /** @param {MouseEvent} event */
   point(event) {
     const { left, top } = this.canvas.getBoundingClientRect();
     const column = Math.floor((event.clientX - left - LEFT) / this.box.cellWidth);
@@ -280,7 +306,9 @@ export class Heatmap {
     this.show(row >= 0 && row < rows && column >= 0 && column < columns ? { row, column } : null);
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
+    /** @type {Record<string, [number, number]>} */
     const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
     const move = moves[event.key];
     if (!move || !this.heat) return;
@@ -293,17 +321,18 @@ export class Heatmap {
     });
   }
 
+  /** @param {Cell|null} cursor */
   show(cursor) {
-    const before = this.cursor;
+    const { heat, cursor: before } = this;
     this.cursor = cursor;
     if (before?.row !== cursor?.row || before?.column !== cursor?.column) this.draw();
     this.tip.hidden = !cursor;
-    if (!cursor) return;
-    const value = this.heat.values[cursor.row][cursor.column];
+    if (!cursor || !heat) return;
+    const value = heat.values[cursor.row][cursor.column];
     const text = value === null || value === undefined
       ? "no value"
-      : `${(this.heat.valueText ?? integer)(value)}${this.heat.unit ? ` ${this.heat.unit}` : ""}`;
-    const head = `${this.heat.rowTitle} ${this.text("row", cursor.row)} · ${this.heat.columnTitle.toLowerCase()} ${
+      : `${(heat.valueText ?? integer)(value)}${heat.unit ? ` ${heat.unit}` : ""}`;
+    const head = `${heat.rowTitle} ${this.text("row", cursor.row)} · ${heat.columnTitle.toLowerCase()} ${
       this.text("column", cursor.column)
     }`;
     fill(
@@ -320,9 +349,10 @@ export class Heatmap {
   }
 
   writeTable() {
-    if (!this.details.open || !this.heat) return;
+    const { heat } = this;
+    if (!this.details.open || !heat) return;
     const { rows, columns } = this.size;
-    const show = this.heat.valueText ?? integer;
+    const show = heat.valueText ?? integer;
     fill(
       this.table,
       h(
@@ -334,7 +364,7 @@ export class Heatmap {
           h(
             "tr",
             {},
-            h("th", { scope: "col" }, this.heat.rowTitle),
+            h("th", { scope: "col" }, heat.rowTitle),
             Array.from(
               { length: columns },
               (_, x) => h("th", { scope: "col", class: "right" }, this.text("column", x)),
@@ -349,7 +379,7 @@ export class Heatmap {
               "tr",
               {},
               h("th", { scope: "row" }, this.text("row", y)),
-              this.heat.values[y].map((value) =>
+              heat.values[y].map((value) =>
                 h("td", { class: "num right" }, value === null || value === undefined ? "–" : show(value))
               ),
             )),

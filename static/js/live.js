@@ -1,5 +1,7 @@
 // The live connection: one EventSource for the whole tab, which resumes after the last event it has seen.
 
+/** @import { Experiment, LiveRound } from "./types.d.ts" */
+
 const FIRST_WAIT = 1000;
 const LONGEST_WAIT = 15_000;
 const HIDDEN_GRACE = 2000;
@@ -23,10 +25,12 @@ class Live extends EventTarget {
     this.heard = Date.now();
     this.retryAt = 0;
     this.started = false;
+    /** @type {EventSource|null} */
     this.source = null;
     this.wait = FIRST_WAIT;
     this.timer = 0;
     this.hiddenTimer = 0;
+    /** @type {string[]} */
     this.experiments = [];
   }
 
@@ -121,12 +125,12 @@ class Live extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 
-  /** @param {(experiment: any) => void} listener */
+  /** @param {(experiment: Experiment) => void} listener */
   onState(listener) {
     this.addEventListener("state", (event) => listener(/** @type {CustomEvent} */ (event).detail));
   }
 
-  /** @param {(record: any) => void} listener */
+  /** @param {(record: LiveRound) => void} listener */
   onRound(listener) {
     this.addEventListener("round", (event) => listener(/** @type {CustomEvent} */ (event).detail));
   }
@@ -134,7 +138,7 @@ class Live extends EventTarget {
 
 export const live = new Live();
 
-/** Runs a function at most once per painted frame, however many events arrive. */
+/** Runs a function at most once per painted frame, however many events arrive. @param {() => void} callback */
 export function perFrame(callback) {
   let asked = false;
   return () => {

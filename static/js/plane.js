@@ -32,19 +32,35 @@ const SHAPES = [
   "M-1.4,-4.2H1.4V-1.4H4.2V1.4H1.4V4.2H-1.4V1.4H-4.2V-1.4H-1.4Z",
 ];
 
+/**
+ * The artifact's document: a place, a class, a client and a sample for each point, and the panel it belongs to.
+ * @typedef {object} Points
+ * @property {[number, number][]} points
+ * @property {number[]} label
+ * @property {number[]} client
+ * @property {number[]} sample
+ * @property {number[]} panel
+ * @property {{width: number, perplexity: number}[]} panels
+ * @property {string[]} architectures
+ * @property {number} round
+ */
+
 export class Plane {
-  /** @param {HTMLElement} root @param {any} data the artifact's document @param {string} file name for downloads */
+  /** @param {HTMLElement} root @param {Points} data @param {string} file name for downloads */
   constructor(root, data, file) {
     this.data = data;
     this.file = file;
     this.panel = 0;
     this.labels = [...new Set(data.label)].sort((a, b) => a - b);
     this.clients = [...new Set(data.client)].sort((a, b) => a - b);
+    /** @type {Set<number>} */
     this.hiddenLabels = new Set();
+    /** @type {Set<number>} */
     this.hiddenClients = new Set();
     this.stage = h("div", { class: "plane-stage" });
     this.status = h("span", { class: "chart-hint" });
     this.legend = h("div", { class: "plane-legend" });
+    /** @type {(text: string, title: string, action: () => void) => HTMLElement} */
     const tool = (text, title, action) =>
       h("button", { type: "button", class: "tool", title, on: { click: action } }, text);
     const panels = data.panels.length > 1
@@ -55,7 +71,7 @@ export class Plane {
         h("select", {
           on: {
             change: (event) => {
-              this.panel = Number(event.target.value);
+              this.panel = Number(/** @type {HTMLSelectElement} */ (event.currentTarget).value);
               this.draw();
             },
           },
@@ -86,10 +102,12 @@ export class Plane {
     this.draw();
   }
 
+  /** @param {number} label @param {boolean} dark */
   colour(label, dark = isDark()) {
     return COLOURS[this.labels.indexOf(label) % COLOURS.length][dark ? 1 : 0];
   }
 
+  /** @param {number} client */
   shape(client) {
     return SHAPES[this.clients.indexOf(client) % SHAPES.length];
   }
@@ -98,6 +116,7 @@ export class Plane {
   shown() {
     const { points, label, client, sample, panel } = this.data;
     const here = points.map((_, index) => index).filter((index) => panel[index] === this.panel);
+    /** @type {(k: number) => [number, number]} */
     const axis = (k) => {
       const values = here.map((index) => points[index][k]);
       return [Math.min(...values), Math.max(...values)];
@@ -144,6 +163,7 @@ export class Plane {
   }
 
   drawLegend() {
+    /** @type {(path: string, fillColour: string) => SVGElement} */
     const swatch = (path, fillColour) => {
       const svg = document.createElementNS(NS, "svg");
       svg.setAttribute("viewBox", "-6 -6 12 12");
@@ -156,6 +176,7 @@ export class Plane {
       svg.append(mark);
       return svg;
     };
+    /** @type {(text: string, mark: SVGElement, hidden: Set<number>, value: number, help: string) => HTMLElement} */
     const item = (text, mark, hidden, value, help) =>
       h(
         "button",
@@ -174,6 +195,7 @@ export class Plane {
         mark,
         text,
       );
+    /** @type {(hidden: Set<number>, values: number[], name: string) => HTMLElement} */
     const all = (hidden, values, name) =>
       h("button", {
         type: "button",

@@ -59,6 +59,7 @@ function liveDot() {
 
 /** Read anew after a change of state: this page's stream may be about other experiments only. */
 function queueCount() {
+  /** @type {number} */
   let timer = 0;
   const read = async () => {
     if (document.hidden) return;
@@ -125,11 +126,19 @@ function copyButtons() {
   });
 }
 
-/** A short message at the bottom of the page, for what happened and what to do. */
+/**
+ * A short message at the bottom of the page, for what happened and what to do.
+ * @param {string} text @param {"info"|"error"} kind @param {{word: string, act: () => unknown}|null} offer
+ */
 export function notice(text, kind = "info", offer = null) {
-  const button = offer &&
-    h("button", { type: "button", class: "tool", on: { click: () => (box.remove(), offer.act()) } }, offer.word);
-  const box = h("div", { class: "notice", data: { kind }, role: kind === "error" ? "alert" : "status" }, text, button);
+  const box = h("div", { class: "notice", data: { kind }, role: kind === "error" ? "alert" : "status" }, text);
+  if (offer) {
+    const click = () => {
+      box.remove();
+      offer.act();
+    };
+    box.append(h("button", { type: "button", class: "tool", on: { click } }, offer.word));
+  }
   one("#notices").append(box);
   setTimeout(() => box.remove(), kind === "error" || offer ? 12_000 : 4000);
 }

@@ -1,8 +1,10 @@
 // A spec in words: short texts for tables, and YAML for people to read and edit.
 
+/** @import { Spec } from "./types.d.ts" */
+
 const GREEK = { gamma: "γ", beta: "β", alpha: "α" };
 
-/** "pathological, 2 classes" or "dirichlet, β 0.1". */
+/** "pathological, 2 classes" or "dirichlet, β 0.1". @param {Spec["partition"]} partition */
 export function partitionText(partition) {
   const parts = [partition.name];
   if (partition.classes_per_client !== undefined) {
@@ -14,17 +16,24 @@ export function partitionText(partition) {
   return parts.join(", ");
 }
 
+/** @param {Spec["dataset"]} dataset */
 export function datasetText(dataset) {
-  if (dataset.name === "imported") return dataset.set;
+  if (dataset.name === "imported") return dataset.set ?? dataset.name;
   return dataset.labels === "coarse" ? `${dataset.name} (coarse)` : dataset.name;
 }
 
-/** How many clients take part in a round, as engine/spec.py counts them. */
+/**
+ * How many clients take part in a round, as engine/spec.py counts them.
+ * @param {{clients: number, participation: number}} counts
+ */
 export function cohortSize({ clients, participation }) {
   return Math.max(1, Math.floor(participation * clients + 1e-6));
 }
 
-/** The name of an experiment, or what it is when it has none. */
+/**
+ * The name of an experiment, or what it is when it has none.
+ * @param {{name: string|null, spec: Spec}} experiment @param {(id: string) => string} methodTitle
+ */
 export function experimentTitle(experiment, methodTitle) {
   if (experiment.name) return experiment.name;
   const { algorithm, dataset, seed } = experiment.spec;
@@ -33,7 +42,10 @@ export function experimentTitle(experiment, methodTitle) {
 
 const TAIL = 22;
 
-/** A long name as its front, which may be shortened, and its end, which tells the experiments of a sweep apart. */
+/**
+ * A long name as its front, which may be shortened, and its end, which tells the experiments of a sweep apart.
+ * @param {string} name @returns {[string, string]}
+ */
 export function nameParts(name) {
   if (name.length <= TAIL + 8) return [name, ""];
   const named = name.indexOf(": ") + 2; // a sweep's name, then what tells its experiments apart: the method first
@@ -42,18 +54,22 @@ export function nameParts(name) {
   return [name.slice(0, place), name.slice(place)];
 }
 
-/** A plain word needs no quotes in YAML; anything that could be read as something else gets them. */
+/**
+ * A plain word needs no quotes in YAML; anything that could be read as something else gets them.
+ * @param {unknown} value @returns {string}
+ */
 function scalar(value) {
   if (typeof value !== "string") return JSON.stringify(value);
   const plain = /^[A-Za-z][A-Za-z0-9_.-]*$/.test(value) && !/^(true|false|null|yes|no|on|off|y|n)$/i.test(value);
   return plain ? value : JSON.stringify(value);
 }
 
-/** The name says what a block is, so it comes first. */
+/** The name says what a block is, so it comes first. @param {object} value @returns {[string, unknown][]} */
 function fields(value) {
   return Object.entries(value).sort(([a], [b]) => Number(b === "name") - Number(a === "name"));
 }
 
+/** @param {unknown} value @returns {string} */
 function flow(value) {
   if (Array.isArray(value)) return `[${value.map(flow).join(", ")}]`;
   if (value !== null && typeof value === "object") {
@@ -64,7 +80,10 @@ function flow(value) {
 
 const LONGEST_LINE = 76;
 
-/** Fields with their values: blocks in braces as the documentation writes them, long ones on lines of their own. */
+/**
+ * Fields with their values: blocks in braces as the documentation writes them, long ones on lines of their own.
+ * @param {object} value @param {string} indent @returns {string[]}
+ */
 function lines(value, indent) {
   if (Array.isArray(value)) return value.map((inner) => `${indent}- ${flow(inner)}`);
   // the fields of a document keep their order; within a block the name comes first
@@ -76,7 +95,7 @@ function lines(value, indent) {
   });
 }
 
-/** A spec or a sweep in YAML: a line for each field of it. */
+/** A spec or a sweep in YAML: a line for each field of it. @param {object} spec */
 export function specYaml(spec) {
   return lines(spec, "").join("\n") + "\n";
 }

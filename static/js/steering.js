@@ -1,5 +1,7 @@
 // What a person can ask of an experiment: what fits its state, and the words for it.
 
+/** @import { Experiment } from "./types.d.ts" */
+
 import { api } from "./api.js";
 import { ACTIVE, h } from "./dom.js";
 import { notice, progress, working } from "./shell.js";
@@ -7,7 +9,16 @@ import { integer } from "./units.js";
 
 const RETRIED = new Set(["failed", "cancelled", "diverged"]);
 
-/** @type {{id: string, word: string, fits: (experiment: any) => boolean, act: (id: string) => Promise<any>, told: (done: any[]) => string}[]} */
+/**
+ * @typedef {object} Action
+ * @property {string} id
+ * @property {string} word
+ * @property {(experiment: Experiment) => boolean} fits
+ * @property {(id: string) => Promise<Experiment>} act
+ * @property {(done: Experiment[]) => string} told
+ */
+
+/** @type {Action[]} */
 export const ACTIONS = [
   {
     id: "pause",
@@ -40,7 +51,10 @@ export const ACTIONS = [
   { id: "delete", word: "Delete", fits: (it) => !ACTIVE.has(it.state), act: api.remove, told: () => "" },
 ];
 
-/** Ask for each of the experiments; what fails is told together, what worked stays. Gives what worked, as it stands now. */
+/**
+ * Ask for each of the experiments; what fails is told together, what worked stays. Gives what worked, as it stands now.
+ * @param {Pick<Action, "act"|"told"> & {id?: string}} action @param {{id: string}[]} experiments
+ */
 export async function ask(action, experiments) {
   const far = progress(experiments.length);
   const results = await working(
@@ -55,7 +69,7 @@ export async function ask(action, experiments) {
   return done;
 }
 
-/** A worker obeys within seconds; what waited is cancelled already. */
+/** A worker obeys within seconds; what waited is cancelled already. @param {Experiment[]} done */
 function cancelled(done) {
   const still = done.some((experiment) => experiment.state === "cancelling");
   return `${still ? "Being cancelled" : "Cancelled"}. Stored rounds are kept.`;
@@ -75,7 +89,10 @@ export function offerUndo(deleted) {
   notice(`${what}. Files are removed after 24 h.`, "info", undo);
 }
 
-/** A button for each action, in a row; `update` shows and counts those that fit. */
+/**
+ * A button for each action, in a row; `update` shows and counts those that fit.
+ * @param {string} suffix @param {() => Experiment[]} chosen @param {(done: Experiment[], action: Action) => void} took
+ */
 export function actionButtons(suffix, chosen, took) {
   const buttons = ACTIONS.map((action) =>
     h(
@@ -84,10 +101,11 @@ export function actionButtons(suffix, chosen, took) {
       action.word,
     )
   );
+  /** @param {Action} action */
   async function run(action) {
     took(await ask(action, chosen().filter(action.fits)), action);
   }
-  /** @param {(action: any, fitting: any[], button: HTMLButtonElement) => void} show */
+  /** @param {(action: Action, fitting: Experiment[], button: HTMLButtonElement) => void} show */
   function update(show) {
     ACTIONS.forEach((action, index) =>
       show(action, chosen().filter(action.fits), /** @type {HTMLButtonElement} */ (buttons[index]))

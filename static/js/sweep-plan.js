@@ -1,13 +1,16 @@
 // What a dry run of a sweep found, in words: for the form and for the editor.
 
+/** @import { CostView, SweepCheck } from "./api.d.ts" */
+
 import { fill, h, one } from "./dom.js";
 import { duration, formatBytes, integer } from "./units.js";
 
+/** @param {number} count @param {string} word */
 export function plural(count, word) {
   return `${integer(count)} ${word}${count === 1 ? "" : "s"}`;
 }
 
-/** "about 5 h 20 min", or nothing where nothing is known. */
+/** "about 5 h 20 min", or nothing where nothing is known. @param {CostView} cost */
 function timeText({ seconds, days, rehearsed }) {
   if (seconds === null) return "";
   return `${rehearsed ? "roughly" : "about"} ${duration(seconds)}${
@@ -15,11 +18,12 @@ function timeText({ seconds, days, rehearsed }) {
   }`;
 }
 
-/** "on this worker", and with several slots on all of them. */
+/** "on this worker", and with several slots on all of them. @param {{slots: number}} cost */
 export function placeText({ slots }) {
   return slots > 1 ? `on ${integer(slots)} slots` : "on this worker";
 }
 
+/** @param {SweepCheck} plan */
 export function costText(plan) {
   const { cost, to_run: count } = plan;
   if (!count) return "nothing to run";
@@ -29,6 +33,7 @@ export function costText(plan) {
   }`;
 }
 
+/** @param {SweepCheck} plan */
 export function bytesText({ cost }) {
   if (cost.bytes === null) return "no measurement yet";
   return `${formatBytes(cost.bytes)}${
@@ -36,14 +41,14 @@ export function bytesText({ cost }) {
   }`;
 }
 
-/** What the button does and what that costs. */
+/** What the button does and what that costs. @param {SweepCheck} plan */
 export function queueText(plan) {
   if (!plan.to_run) return "Collect what is there";
   const time = timeText(plan.cost);
   return `Queue ${plural(plan.to_run, "experiment")}${time ? ` (${time})` : ""}`;
 }
 
-/** What of the sweep will not be run anew, as a part of a sentence. */
+/** What of the sweep will not be run anew, as a part of a sentence. @param {SweepCheck} plan */
 export function restText(plan) {
   const reused = Object.entries(plan.reused).map(([state, count]) => `${integer(count)} ${state} already`);
   const lost = plan.not_applicable.reduce((sum, item) => sum + item.experiments, 0);
@@ -54,7 +59,9 @@ export function restText(plan) {
   ].filter(Boolean).join(", ");
 }
 
-/** @returns {{field: string, message: string}[]} with the experiments in which a problem stands */
+/**
+ * @param {SweepCheck} plan @returns {{field: string, message: string}[]} with the experiments in which a problem stands
+ */
 export function problemsOf(plan) {
   return plan.refused.map(({ field, message, experiments, example }) => ({
     field,
@@ -64,7 +71,7 @@ export function problemsOf(plan) {
   }));
 }
 
-/** The combinations that are listed and not run, each with its reason. */
+/** The combinations that are listed and not run, each with its reason. @param {SweepCheck|null} plan */
 export function showNotApplicable(plan) {
   one("#not-applicable").hidden = !plan?.not_applicable.length;
   fill(
@@ -77,7 +84,7 @@ export function showNotApplicable(plan) {
 
 /**
  * Asks again until nothing is unknown or nothing was learned: each answer rehearses for some seconds only.
- * @param {any} plan @param {() => Promise<any>} ask @param {(plan: any) => void} show
+ * @param {SweepCheck} plan @param {() => Promise<SweepCheck>} ask @param {(plan: SweepCheck) => void} show
  */
 export async function rehearse(plan, ask, show) {
   for (let known = plan; known.ok && known.cost.unknown_seconds > 0;) {

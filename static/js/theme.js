@@ -1,6 +1,7 @@
 // Sets the theme before the first paint. A classic script on purpose: a module would run too late and flash.
+
 (function () {
-  var choice = null;
+  let choice = null;
   try {
     choice = localStorage.getItem("fedarena.theme");
   } catch (error) {

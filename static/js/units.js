@@ -5,16 +5,18 @@ export const NONE = "–";
 const SI = ["", "k", "M", "G", "T", "P", "E", "Z", "Y"];
 const IEC = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
+/** @param {unknown} value @returns {value is number} */
 function isNumber(value) {
   return typeof value === "number" && Number.isFinite(value);
 }
 
-/** Three significant digits without an exponent: 1.23, 12.3, 123. */
+/** Three significant digits without an exponent: 1.23, 12.3, 123. @param {number} value */
 function three(value) {
   const size = Math.abs(value);
   return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
 }
 
+/** @param {number} value @param {number} base @param {string[]} prefixes @returns {[number, string]} */
 function scaled(value, base, prefixes) {
   let power = 0;
   let rest = value;
@@ -26,6 +28,7 @@ function scaled(value, base, prefixes) {
   return [rest, prefixes[power]];
 }
 
+/** @param {number|null|undefined} value @param {string} unit @param {number} base @param {string[]} prefixes */
 function withUnit(value, unit, base = 1000, prefixes = SI) {
   if (!isNumber(value)) return NONE;
   const [rest, prefix] = scaled(value, base, prefixes);
@@ -43,12 +46,15 @@ export function formatFlops(value) {
   return withUnit(value, "FLOP");
 }
 
-/** A fraction as a percentage with one decimal. @param {number|null|undefined} value */
+/** A fraction as a percentage with one decimal. @param {number|null|undefined} value @param {number} digits */
 export function percent(value, digits = 1) {
   return isNumber(value) ? `${(100 * value).toFixed(digits)} %` : NONE;
 }
 
-/** The same without the sign, for tables and axes that carry it in their title. */
+/**
+ * The same without the sign, for tables and axes that carry it in their title.
+ * @param {number|null|undefined} value @param {number} digits
+ */
 export function percentNumber(value, digits = 1) {
   return isNumber(value) ? (100 * value).toFixed(digits) : NONE;
 }
@@ -58,7 +64,7 @@ export function integer(value) {
   return isNumber(value) ? Math.round(value).toLocaleString("en-US") : NONE;
 }
 
-/** @param {number|null|undefined} value */
+/** @param {number|null|undefined} value @param {number} digits */
 export function decimal(value, digits = 3) {
   return isNumber(value) ? value.toFixed(digits) : NONE;
 }
@@ -69,6 +75,7 @@ export function duration(seconds) {
   if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
   const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
+  /** @type {[number, string][]} */
   const parts = [
     [Math.floor(whole / 86400), "d"],
     [Math.floor(whole / 3600) % 24, "h"],
@@ -91,7 +98,7 @@ export function clock(iso) {
   return `${day} ${date.toLocaleTimeString("en-GB")}`;
 }
 
-/** "3 min ago"; the exact time belongs into the title. */
+/** "3 min ago"; the exact time belongs into the title. @param {string|null|undefined} iso @param {number} now */
 export function ago(iso, now = Date.now()) {
   if (!iso) return NONE;
   const seconds = Math.max(0, (now - new Date(iso).getTime()) / 1000);
@@ -104,12 +111,26 @@ export function ago(iso, now = Date.now()) {
   return `${Math.floor(count)} ${unit} ago`;
 }
 
-/** Mean ± standard deviation, the deviation only when there is more than one value. */
+/**
+ * Mean ± standard deviation, the deviation only when there is more than one value.
+ * @param {number|null} mean @param {number|null|undefined} std @param {(value: number|null) => string} format
+ */
 export function meanStd(mean, std, format) {
   return std === null || std === undefined ? format(mean) : `${format(mean)} ± ${format(std)}`;
 }
 
-/** What an axis or a column measures. `tick` writes axis numbers, `value` a number in text. */
+/** @typedef {"round"|"accuracy"|"loss"|"bytes"|"flops"|"seconds"|"value"|"client"} QuantityName */
+
+/**
+ * @typedef {object} Quantity
+ * @property {string} title
+ * @property {string} unit
+ * @property {(value: number) => string} tick writes the numbers of an axis
+ * @property {(value: number|null|undefined) => string} value writes a number in text
+ * @property {boolean} [whole]
+ */
+
+/** What an axis or a column measures. @type {Record<QuantityName, Quantity>} */
 export const QUANTITIES = {
   round: { title: "Round", unit: "", tick: integer, value: integer, whole: true },
   accuracy: { title: "Accuracy", unit: "%", tick: (v) => tidy(100 * v), value: percent },
@@ -117,34 +138,43 @@ export const QUANTITIES = {
   bytes: { title: "Communication, cumulative", unit: "", tick: (v) => tidyUnit(v, "B"), value: (v) => formatBytes(v) },
   flops: { title: "Client computation, cumulative", unit: "", tick: (v) => tidyUnit(v, "FLOP"), value: formatFlops },
   seconds: { title: "Wall time, cumulative", unit: "", tick: tickDuration, value: duration },
-  value: { title: "Value", unit: "", tick: tidy, value: (v) => tidy(Number(v.toPrecision(4))) },
+  value: { title: "Value", unit: "", tick: tidy, value: (v) => isNumber(v) ? tidy(Number(v.toPrecision(4))) : NONE },
   client: { title: "Client", unit: "", tick: integer, value: (v) => `client ${v}`, whole: true },
 };
 
-/** The title of an axis with its unit; in a small chart, whose own title says the rest, a short one. @param {keyof QUANTITIES} quantity */
+/**
+ * The title of an axis with its unit; in a small chart, whose own title says the rest, a short one.
+ * @param {QuantityName} quantity @param {boolean} small
+ */
 export function axisTitle(quantity, small = false) {
   const { title: whole, unit } = QUANTITIES[quantity];
   const title = small ? whole.replace(/^.*, c/, "C") : whole;
   return unit ? `${title} (${unit})` : title;
 }
 
+/** @param {number} value */
 function tidy(value) {
   const text = Number(value.toPrecision(6));
   return Math.abs(text) >= 1e6 ? text.toExponential().replace("e+", "e") : String(text);
 }
 
+/** @param {number} value @param {string} unit */
 function tidyUnit(value, unit) {
   if (value === 0) return "0";
   const [rest, prefix] = scaled(value, 1000, SI);
   return `${Number(rest.toPrecision(4))} ${prefix}${unit}`;
 }
 
+/** @param {number} value */
 function tickDuration(value) {
   if (value === 0) return "0";
   return value < 60 ? `${Number(value.toPrecision(3))} s` : duration(value);
 }
 
-/** Ticks of a logarithmic axis: decades, with 2 and 5 between them as long as they are few. @returns {number[]} */
+/**
+ * Ticks of a logarithmic axis: decades, with 2 and 5 between them as long as they are few.
+ * @param {number} low @param {number} high @param {number} count @returns {number[]}
+ */
 export function logTicks(low, high, count = 6) {
   const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
   const decades = last - first;
@@ -161,7 +191,10 @@ export function logTicks(low, high, count = 6) {
   return result.length > 1 ? result : ticks(low, high, count);
 }
 
-/** Round numbers between two limits, about `count` of them. @returns {number[]} */
+/**
+ * Round numbers between two limits, about `count` of them.
+ * @param {number} low @param {number} high @param {number} count @param {boolean} whole @returns {number[]}
+ */
 export function ticks(low, high, count = 6, whole = false) {
   if (!(high > low)) return [low];
   const rough = (high - low) / Math.max(1, count);

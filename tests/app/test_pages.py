@@ -233,7 +233,7 @@ def test_a_page_names_its_modules_and_all_that_they_import(client: TestClient, p
     named = re.findall("<([^>]+)>; rel=modulepreload", page.headers["link"])
     assert set(re.findall(r'<script type="module" src="([^"]+)"', page.text)) <= set(named)
     for name in named:
-        imported = re.findall(r'^import .*from "([^"]+)"', client.get(name).text, re.MULTILINE)
+        imported = re.findall(r'^(?:import .*|\} )from "([^"]+)"', client.get(name).text, re.MULTILINE)
         assert {urljoin(name, part) for part in imported} <= set(named), name
 
 

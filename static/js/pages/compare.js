@@ -1,7 +1,14 @@
 // The comparison: who wins, by how much, at what price, and is it fair?
 
+/**
+ * @import { Line } from "../chart.js"
+ * @import { Boxes, ClientTable, Price, Significance, Sweep, Wins } from "../compare-views.js"
+ * @import { SettledGroup } from "../series.js"
+ * @import { Child, ComparePage, Experiment, Style } from "../types.d.ts"
+ */
+
 import { Answer } from "../answer.js";
-import { api } from "../api.js";
+import { api, messageOf } from "../api.js";
 import { Chart, MOST_END_LABELS } from "../chart.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
@@ -15,7 +22,6 @@ import {
   differences,
   essence,
   fairness,
-  fieldTitle,
   groupExperiments,
   headlineOf,
   mean,
@@ -28,34 +34,82 @@ import {
 import { notice, working } from "../shell.js";
 import { datasetText, experimentTitle, partitionText } from "../spec.js";
 import { csv, latex, markdown } from "../table.js";
-import { duration, formatBytes, formatFlops, integer, meanStd, NONE, percent } from "../units.js";
+import { decimal, duration, formatBytes, formatFlops, integer, meanStd, NONE, percent } from "../units.js";
 
+/** @typedef {"round"|"bytes"|"flops"|"seconds"} Axis */
+
+/** @type {Axis[]} */
 const AXES = ["round", "bytes", "flops", "seconds"];
 const BANDS = new Set(["off", "hovered", "all"]);
 /** Totals that lie this many times apart would be a smear at one end of a linear axis. */
 const WIDE = 100;
+/** @type {Record<string, string>} */
 const MOMENTS = { last: "last tested round", best: "best round", each: "each client’s own last test" };
 /** Labels hold commas, so a bar separates them in the address. */
 const BAR = "|";
 
+/** @type {ComparePage} */
 const data = pageData();
 const query = new URLSearchParams(location.search);
-/** @type {Map<string, any>} in the order of the address */
+/** @type {Map<string, Experiment>} in the order of the address */
 const experiments = new Map(data.experiments.map((item) => [item.id, item]));
 /** @type {Map<string, Curves>} */
 const curves = new Map();
 
-/** All that decides the picture; every part has its place in the address. */
+/**
+ * What a reader chose.
+ * @typedef {object} Choices
+ * @property {Axis} axis
+ * @property {boolean|null} logX null: chosen by the values, until a reader decides
+ * @property {boolean} logY
+ * @property {string} bands
+ * @property {number} smooth
+ * @property {string} by
+ * @property {number|null} target
+ * @property {string} at the moment of the accuracies of single clients
+ * @property {string} first
+ * @property {string} second
+ * @property {string} field
+ * @property {string} reference
+ * @property {Set<string>} open the views that are open
+ */
+
+/** A group with its curves. @typedef {SettledGroup & {style: Style, used: Experiment[], curves: Curves[], rule: "best"|"final"|undefined, unlearned: number}} Drawn */
+
+/** Over the seeds; `of` counts those without a value too. @typedef {{mean: number|null, std: number|null, count: number, of: number}} Measure */
+
+/** @typedef {"best"|"final"|"judged"|"bytes"|"flops"|"seconds"|"targetRound"|"targetBytes"|"targetFlops"|"spentBytes"|"spentFlops"} MeasureName */
+
+/** @typedef {{group: Drawn, slice: string, numbers: Record<MeasureName, Measure>}} ResultRow */
+
+/** @typedef {Line & {level?: boolean}} MeanLine */
+
+/** @typedef {{warnings: string[], notes: string[], swept: string[], alone: boolean}} Fair */
+
+/**
+ * @typedef {object} ResultColumn
+ * @property {MeasureName} key
+ * @property {string} csv the name for programs, which get numbers in full: accuracies are fractions
+ * @property {string} title
+ * @property {string} [short]
+ * @property {string} [help]
+ * @property {(value: number|null) => string} format
+ * @property {"high"|"low"|null} better whether a large or a small number wins; null when neither does
+ * @property {(difference: number) => string} [gap]
+ * @property {boolean} [spread]
+ * @property {boolean} [target]
+ */
+
+/** All that decides the picture; every part has its place in the address. @type {Choices} */
 const state = {
-  axis: AXES.includes(query.get("x")) ? query.get("x") : "round",
-  /** null: chosen by the values, until a reader decides @type {boolean|null} */
-  logX: { 1: true, 0: false }[query.get("logx")] ?? null,
-  bands: BANDS.has(query.get("bands") ?? "") ? query.get("bands") : "",
+  axis: AXES.find((axis) => axis === query.get("x")) ?? "round",
+  logX: query.get("logx") === "1" ? true : query.get("logx") === "0" ? false : null,
+  bands: BANDS.has(query.get("bands") ?? "") ? (query.get("bands") ?? "") : "",
   logY: query.get("logy") === "1",
   smooth: Math.min(1000, Math.max(1, Number.parseInt(query.get("smooth") ?? "1", 10) || 1)),
   by: query.get("by") ?? "",
   target: readTarget(query.get("target")),
-  at: query.get("at") in MOMENTS ? query.get("at") : "last",
+  at: Object.keys(MOMENTS).find((moment) => moment === query.get("at")) ?? "last",
   first: query.get("a") ?? "",
   second: query.get("b") ?? "",
   field: query.get("field") ?? "",
@@ -69,7 +123,9 @@ const toldCosts = new Answer(({ ids: thinned, target }) => api.costToTarget(thin
 });
 let costsAreTold = true;
 
+/** @param {string} what */
 const file = (what) => () => `compare-${what}-by-${state.axis}`;
+/** @param {string} kind */
 const print = (kind) =>
   h(
     "a",
@@ -105,7 +161,7 @@ const loss = new Chart(one("#loss"), {
 /** The charts whose zoom and hidden lines the address holds, by what comes before the names there. */
 const charts = { "": accuracy, loss };
 
-/** Percent in the address and in the field, a fraction inside. */
+/** Percent in the address and in the field, a fraction inside. @param {string|null} text */
 function readTarget(text) {
   const value = Number(text);
   return text && Number.isFinite(value) && value > 0 && value <= 100 ? value / 100 : null;
@@ -132,14 +188,17 @@ function recall() {
   }
 }
 
+/** @param {string} id */
 function curvesOf(id) {
   return curves.get(id);
 }
 
+/** @param {string} by */
 function fieldsOf(by) {
   return by ? by.split(",") : [];
 }
 
+/** @param {string[]} by @returns {Drawn[]} */
 function groups(by = fieldsOf(state.by)) {
   return groupExperiments([...experiments.values()], methodTitle, by).map((group) => {
     const used = counted(group.members, curvesOf);
@@ -151,23 +210,25 @@ function groups(by = fieldsOf(state.by)) {
       style: methodStyle(group.method, "", group.variant),
       used,
       settledMembers,
-      curves: used.map((member) => curvesOf(member.id)),
+      curves: used.flatMap((member) => curvesOf(member.id) ?? []),
       rule: settledMembers[0]?.headline_rule,
       unlearned: settledMembers.filter((member) => member.no_convergence).length,
     };
   });
 }
 
+/** @param {Experiment} member */
 function bestOf(member) {
   const curve = curvesOf(member.id);
   return curve?.thinned ? (member.headline?.best_accuracy ?? null) : (curve?.best()?.accuracy ?? null);
 }
 
+/** @param {Experiment} member */
 function finalOf(member) {
   return curvesOf(member.id)?.final()?.accuracy ?? null;
 }
 
-/** The accuracy an experiment is judged by; which one that is, the server says. */
+/** The accuracy an experiment is judged by; which one that is, the server says. @param {Experiment} member */
 function judgedOf(member) {
   return member.headline_rule === "final" ? finalOf(member) : bestOf(member);
 }
@@ -180,11 +241,14 @@ function rule() {
 
 /** The judged accuracy in words. */
 function ruleWord() {
-  return { best: "Best accuracy", final: "Final accuracy" }[rule()] ?? "Accuracy that counts";
+  const counts = rule();
+  return counts === null ? "Accuracy that counts" : { best: "Best accuracy", final: "Final accuracy" }[counts];
 }
 
+/** @param {Experiment} member */
 function costOf(member) {
   const curve = curvesOf(member.id);
+  if (!curve || state.target === null) return null;
   if (!curve.thinned) return curve.costTo(state.target);
   const cost = toldCosts.value?.experiments[member.id];
   return cost && cost.rounds !== null ? cost : null;
@@ -205,24 +269,29 @@ function costsArrived() {
   renderSoon();
 }
 
-/** A method that sends nothing has no extent on an axis of bytes: its final value becomes a level to compare with. */
+/**
+ * A method that sends nothing has no extent on an axis of bytes: its final value becomes a level to compare with.
+ * @param {MeanLine} line @param {number} left @param {number} right @returns {MeanLine}
+ */
 function level(line, left, right) {
   if (state.axis === "round" || line.x.length < 2 || line.x[0] !== line.x[line.x.length - 1]) return line;
   const last = line.y[line.y.length - 1];
   return { key: line.key, label: line.label, style: line.style, x: [left, right], y: [last, last], level: true };
 }
 
-/** For programs: every round, and the means themselves. */
+/** For programs: every round, and the means themselves. @param {"accuracy"|"loss"} yName */
 async function wholeLines(yName) {
   const told = [...curves.values()].some((curve) => curve.thinned) ? await working(api.curves(ids())) : null;
+  /** @type {(id: string) => Curves|undefined} */
   const whole = (id) => (told ? new Curves(told.experiments[id]) : curvesOf(id));
   return lines(
-    groups().map((group) => ({ ...group, curves: group.used.map((member) => whole(member.id)) })),
+    groups().map((group) => ({ ...group, curves: group.used.flatMap((member) => whole(member.id) ?? []) })),
     yName,
     1,
   );
 }
 
+/** @param {Drawn[]} list @param {"accuracy"|"loss"} yName @param {number} smooth */
 function lines(list, yName, smooth = state.smooth) {
   const plain = meanLines(list, yName, smooth);
   const right = Math.max(1, ...plain.map((line) => line.x[line.x.length - 1] ?? 0));
@@ -230,6 +299,7 @@ function lines(list, yName, smooth = state.smooth) {
   return plain.map((line) => level(line, left, right));
 }
 
+/** @param {Drawn[]} list @param {"accuracy"|"loss"} yName @param {number} smooth @returns {MeanLine[]} */
 function meanLines(list, yName, smooth) {
   return list
     .filter((group) => group.curves.length)
@@ -241,9 +311,11 @@ function meanLines(list, yName, smooth) {
         smooth,
       );
       const banded = spread.some((value) => value !== null);
-      const edge = (sign) => y.map((value, index) => (spread[index] === null ? null : value + sign * spread[index]));
+      /** @type {(sign: number) => (number|null)[]} */
+      const edge = (sign) => y.map((value, index) => plus(value, spread[index], sign));
+      /** @type {(index: number) => string} */
       const text = (index) =>
-        spread[index] === null ? "" : `± ${yName === "accuracy" ? percent(spread[index]) : spread[index].toFixed(3)}`;
+        spread[index] === null ? "" : `± ${yName === "accuracy" ? percent(spread[index]) : decimal(spread[index])}`;
       return {
         key: group.key,
         label: group.label,
@@ -255,28 +327,35 @@ function meanLines(list, yName, smooth) {
     });
 }
 
-/** Where the mean itself, not the smoothed line, reaches the target. */
+/** @param {number|null} value @param {number|null} spread @param {number} sign */
+function plus(value, spread, sign) {
+  return value === null || spread === null ? null : value + sign * spread;
+}
+
+/** Where the mean itself, not the smoothed line, reaches the target. @param {Drawn[]} list */
 function marks(list) {
-  if (state.target === null) return [];
+  const { target } = state;
+  if (target === null) return [];
   return list
     .filter((group) => group.curves.length)
     .flatMap((group) => {
       const { x, y } = meanCurve(group.curves, state.axis, "accuracy");
-      const index = y.findIndex((value) => value !== null && value >= state.target);
+      const index = y.findIndex((value) => value !== null && value >= target);
       return index < 0 ? [] : [{ key: group.key, x: x[index], y: y[index], style: group.style, label: "" }];
     })
     .filter((mark) => !logX || mark.x > 0);
 }
 
-/** The numbers of one group: each is {mean, std, count, of}. */
+/** The numbers of one group: each is {mean, std, count, of}. @param {Drawn} group */
 function summary(group) {
+  /** @type {(values: (number|null|undefined)[]) => Measure} */
   const measure = (values) => {
     const known = values.filter((value) => value !== null && value !== undefined);
     return { mean: mean(known), std: std(known), count: known.length, of: values.length };
   };
   const members = group.settledMembers;
-  const settled = members.map((member) => curvesOf(member.id));
-  const reached = members.map((member) => (state.target === null ? null : costOf(member)));
+  const settled = members.flatMap((member) => curvesOf(member.id) ?? []);
+  const reached = members.map(costOf);
   return {
     best: measure(members.map(bestOf)),
     final: measure(members.map(finalOf)),
@@ -292,12 +371,15 @@ function summary(group) {
   };
 }
 
+/** @param {number|null} value */
 const twoDigits = (value) => (value === null ? NONE : (100 * value).toFixed(2));
+/** @param {number|null} value */
 const oneDigit = (value) => (value === null ? NONE : Number.isInteger(value) ? integer(value) : value.toFixed(1));
 
 /**
  * `better` says whether a large or a small number wins; null when neither does. `csv` is the name for programs, which
  * get numbers in full: accuracies are fractions.
+ * @type {ResultColumn[]}
  */
 const TABLE = [
   {
@@ -375,7 +457,10 @@ const shownTables = { table: [], differences: [], members: [], significance: [] 
 /** The results with plain numbers, for programs. @type {unknown[][]} */
 let numbers = [];
 
-/** Rebuilds a part of the page only when it would look different: focus and a selection of text survive. */
+/**
+ * Rebuilds a part of the page only when it would look different: focus and a selection of text survive.
+ * @param {HTMLElement} element @param {unknown} signature @param {() => Child} build
+ */
 function fillWhenNew(element, signature, build) {
   const text = JSON.stringify(signature);
   if (element.dataset.signature === text) return;
@@ -383,17 +468,23 @@ function fillWhenNew(element, signature, build) {
   fill(element, build());
 }
 
-/** A mean over the seeds that happened to reach the target would flatter: a group competes with all its seeds. */
+/**
+ * A mean over the seeds that happened to reach the target would flatter: a group competes with all its seeds.
+ * @param {Measure} measure
+ */
 function reachedByAll(measure) {
   return measure.count > 0 && measure.count === measure.of;
 }
 
-/** The conditions of a group's runs: the groups of one slice may be ranked. */
+/** The conditions of a group's runs: the groups of one slice may be ranked. @param {Drawn} group */
 function sliceOf(group) {
   return [...new Set(group.members.map((member) => member.conditions))].sort().join();
 }
 
-/** The column of the accuracy that counts stands first, and is the only one of the two in which anything is best. */
+/**
+ * The column of the accuracy that counts stands first, and is the only one of the two in which anything is best.
+ * @returns {ResultColumn[]}
+ */
 function tableColumns() {
   const counts = rule();
   const columns = TABLE.filter((column) => !column.target || state.target !== null).map((column) =>
@@ -402,25 +493,29 @@ function tableColumns() {
   return counts === "final" ? columns.sort((a, b) => Number(b.key === "final") - Number(a.key === "final")) : columns;
 }
 
+/** @param {Drawn} group */
 function seedsText({ settledMembers, members }) {
   return settledMembers.length === members.length
     ? String(members.length)
     : `${settledMembers.length} of ${members.length}`;
 }
 
+/** @param {ResultRow[]} rows @param {Fair} fair */
 function renderTable(rows, fair) {
   const columns = tableColumns();
+  /** @type {(column: ResultColumn, measure: Measure) => boolean} */
   const competes = (column, measure) =>
     !fair.warnings.length &&
     Boolean(column.better) &&
     measure.mean !== null &&
     (!column.target || reachedByAll(measure));
+  /** @type {(column: ResultColumn, slice: string) => number|null} */
   const bestOfSlice = (column, slice) => {
     const values = rows
       .filter((row) => row.slice === slice)
       .map((row) => row.numbers[column.key])
       .filter((measure) => competes(column, measure))
-      .map((measure) => measure.mean);
+      .map((measure) => measure.mean ?? NaN);
     if (values.length < 2) return null;
     return column.better === "high" ? Math.max(...values) : Math.min(...values);
   };
@@ -494,7 +589,8 @@ function renderTable(rows, fair) {
             h(
               "td",
               {
-                class: ["num right", ...["gapped", "best", "muted"].filter((name) => cell[name])].join(" "),
+                class: ["num right", cell.gapped && "gapped", cell.best && "best", cell.muted && "muted"]
+                  .filter(Boolean).join(" "),
               },
               cell.text,
               cell.gap ? h("small", { class: "gap", title: "Difference to the best" }, cell.gap) : null,
@@ -505,6 +601,7 @@ function renderTable(rows, fair) {
   );
 }
 
+/** @param {Drawn} group */
 function named(group) {
   return h("span", { class: "method" }, swatch(group.style), group.label);
 }
@@ -513,12 +610,13 @@ function named(group) {
 function renderDifferences() {
   const list = groups([]);
   const rows = differences(list).filter((row) => row.field !== METHOD);
+  /** @type {(field: string) => boolean} */
   const common = (field) => !field.startsWith("algorithm.");
   const shared = list.length
     ? Object.keys(list[0].fields).filter(common).length - rows.filter((row) => common(row.field)).length
     : 0;
   one("#differences").hidden = rows.length === 0;
-  one("#differences-csv").parentElement.hidden = rows.length === 0;
+  one("#differences-csv").parentElement?.toggleAttribute("hidden", rows.length === 0);
   setText(
     one("#same"),
     rows.length
@@ -584,7 +682,7 @@ function renderMembers() {
         h(
           "td",
           {},
-          h("span", { class: "method" }, swatch(methodStyle(experiments.get(id).spec.algorithm.name)), method),
+          h("span", { class: "method" }, swatch(methodStyle(experiments.get(id)?.spec.algorithm.name ?? "")), method),
         ),
         h("td", {}, where),
         h("td", { class: "num right" }, seed),
@@ -603,6 +701,7 @@ function renderMembers() {
     ));
 }
 
+/** @type {Record<Axis, string>} */
 const X_WORDS = {
   round: "by round",
   bytes: "by bytes sent and received",
@@ -647,6 +746,7 @@ function render() {
   const rows = list.map((group) => ({ group, slice: sliceOf(group), numbers: summary(group) }));
   // best first, the rows of one slice together; what cannot be compared stays in the order of the address
   const slices = [...new Set(rows.map((row) => row.slice))];
+  /** @type {(row: ResultRow) => number} */
   const order = (row) => slices.indexOf(row.slice);
   if (!fair.warnings.length) {
     rows.sort((a, b) => order(a) - order(b) || (b.numbers.judged.mean ?? -1) - (a.numbers.judged.mean ?? -1));
@@ -659,45 +759,60 @@ function render() {
   renderViews(rows);
 }
 
+/** @type {Partial<Record<Axis, {one: string, many: string}>>} */
 const NOTHING_SPENT = {
   bytes: { one: "sends nothing", many: "send nothing" },
   flops: { one: "computes nothing", many: "compute nothing" },
   seconds: { one: "takes no time", many: "take no time" },
 };
+/** @type {Partial<Record<Axis, string>>} */
 const COSTS = { bytes: "communication", flops: "computation", seconds: "time" };
 /** Whether the axis is logarithmic now. */
 let logX = false;
 
-/** Whether some lines end so early on a linear axis that they would lie on each other. */
+/** Whether some lines end so early on a linear axis that they would lie on each other. @param {Drawn[]} list */
 function wide(list) {
   if (state.axis === "round") return false;
   const totals = list
-    .map((group) => mean(group.curves.map((curve) => curve.total(state.axis))))
+    .map((group) => mean(group.curves.map((curve) => curve.total(state.axis))) ?? 0)
     .filter((total) => total > 0);
   return totals.length > 1 && Math.max(...totals) > WIDE * Math.min(...totals);
 }
 
+/** @param {MeanLine[]} drawn */
 function bandWords(drawn) {
   if (state.bands === "off") return "";
   const hovered = state.bands === "hovered" || (state.bands === "" && drawn.length > MOST_END_LABELS);
   return ` · band: ± one standard deviation${hovered ? ", of the name pointed at" : ""}`;
 }
 
-/** Why a lead says little, as the end of a sentence; empty when it is larger than what seeds alone do. */
+/** How far the first is ahead. @param {ResultRow} first @param {ResultRow} second */
+function lead(first, second) {
+  return (first.numbers.judged.mean ?? NaN) - (second.numbers.judged.mean ?? NaN);
+}
+
+/**
+ * Why a lead says little, as the end of a sentence; empty when it is larger than what seeds alone do.
+ * @param {ResultRow} first @param {ResultRow} second
+ */
 function doubt(first, second) {
   const [a, b] = [first.numbers.judged, second.numbers.judged];
   if (Math.min(a.count, b.count) < 2) return ", from one seed";
-  return a.mean - b.mean < Math.max(a.std, b.std) ? ", less than the spread over seeds" : "";
+  return lead(first, second) < Math.max(a.std ?? 0, b.std ?? 0) ? ", less than the spread over seeds" : "";
 }
 
+/** @param {string[]} words */
 const listed = (words) => new Intl.ListFormat("en-GB").format(words);
 
-/** Whether the rows differ in data, models or budget on purpose, so that there is no one leader. */
+/**
+ * Whether the rows differ in data, models or budget on purpose, so that there is no one leader.
+ * @param {ResultRow[]} rows
+ */
 function inSlices(rows) {
   return new Set(rows.map((row) => row.slice)).size > 1;
 }
 
-/** The answer in one sentence. */
+/** The answer in one sentence. @param {ResultRow[]} rows @param {Fair} fair */
 function renderVerdict(rows, { warnings, swept }) {
   const all = experiments.size;
   const ranked = rows.filter((row) => row.numbers.judged.mean !== null);
@@ -711,8 +826,8 @@ function renderVerdict(rows, { warnings, swept }) {
     parts.push(`Settings differ: compare rows with equal ${listed(swept)}`);
   } else if (ranked.length > 1) {
     const [first, second] = ranked;
-    const [high, low] = [first.numbers.judged.mean, second.numbers.judged.mean];
-    const gap = 100 * (high - low);
+    const high = first.numbers.judged.mean;
+    const gap = 100 * lead(first, second);
     parts.push(
       gap < 0.005 ? `${first.group.label} and ${second.group.label} are level at ${percent(high)}` : [
         `${first.group.label} leads with ${percent(high)}${rule() === "final" ? " in the final round" : ""}`,
@@ -732,6 +847,7 @@ function renderVerdict(rows, { warnings, swept }) {
   setText(one("#verdict"), `${parts.join("; ")}.`);
 }
 
+/** @param {string} name @param {string} value @param {string} detail @param {string} mark */
 function figure(name, value, detail, mark = "") {
   const root = one(`[data-figure="${name}"]`);
   setText(one(".figure-value", root), value);
@@ -742,6 +858,7 @@ function figure(name, value, detail, mark = "") {
   else delete root.dataset.state;
 }
 
+/** @param {ResultRow[]} rows @param {Fair} fair */
 function renderFigures(rows, { warnings, notes, swept, alone }) {
   const unranked = warnings.length ? "not comparable" : inSlices(rows) ? "bold below: best under equal conditions" : "";
   const [first, second] = rows.filter((row) => row.numbers.judged.mean !== null);
@@ -759,7 +876,7 @@ function renderFigures(rows, { warnings, notes, swept, alone }) {
     );
     figure(
       "lead",
-      second ? `${(100 * (top.mean - second.numbers.judged.mean)).toFixed(2)} points` : NONE,
+      second ? `${(100 * lead(first, second)).toFixed(2)} points` : NONE,
       second ? `ahead of ${second.group.label}${doubt(first, second)}` : "no other method",
     );
     renderCostFigures(rows, first);
@@ -776,46 +893,50 @@ function renderFigures(rows, { warnings, notes, swept, alone }) {
   else figure("fair", "Comparable", notes.length ? "with remarks, see below" : "same data, models and budget", "fair");
 }
 
+/** @param {ResultRow[]} rows @param {ResultRow|undefined} first */
 function renderCostFigures(rows, first) {
-  for (
-    const [name, key, format] of [
-      ["bytes", "targetBytes", formatBytes],
-      ["flops", "targetFlops", formatFlops],
-    ]
-  ) {
-    const column = state.target === null ? name : key;
-    const known = rows.filter((row) =>
-      state.target === null ? row.numbers[column].mean !== null : reachedByAll(row.numbers[column])
-    );
-    // that Standalone sends nothing is no news, unless nobody else gets there
-    const spending = known.filter((row) => row.numbers[column].mean > 0);
-    const least = (spending.length ? spending : known).reduce(
-      (low, row) => (low === null || row.numbers[column].mean < low.numbers[column].mean ? row : low),
-      null,
-    );
-    const some = rows.some((row) => row.numbers[column].mean !== null);
-    if (!costsAreTold) {
-      figure(name, toldCosts.error ? NONE : "…", toldCosts.error ? "could not be read" : "being computed");
-    } else if (state.target !== null) {
-      figure(
-        name,
-        least ? format(least.numbers[column].mean) : "not reached",
-        least
-          ? `${least.group.label}, least to ${percent(state.target)}`
-          : `no method reaches ${percent(state.target)}${some ? " with all seeds" : ""}`,
-      );
-    } else {
-      figure(
-        name,
-        first ? format(first.numbers[column].mean) : NONE,
-        first && least
-          ? least === first
-            ? `${first.group.label}, the least of all`
-            : `${first.group.label}; least: ${least.group.label} ${format(least.numbers[column].mean)}`
-          : "",
-      );
-    }
+  const names = costNames();
+  renderCostFigure("bytes", names.bytes, formatBytes, rows, first);
+  renderCostFigure("flops", names.flops, formatFlops, rows, first);
+}
+
+/** What costs are compared by: to the target where there is one. @returns {{bytes: MeasureName, flops: MeasureName}} */
+function costNames() {
+  return state.target === null ? { bytes: "bytes", flops: "flops" } : { bytes: "targetBytes", flops: "targetFlops" };
+}
+
+/**
+ * @param {string} name @param {MeasureName} column @param {(value: number|null) => string} format
+ * @param {ResultRow[]} rows @param {ResultRow|undefined} first
+ */
+function renderCostFigure(name, column, format, rows, first) {
+  if (!costsAreTold) {
+    figure(name, toldCosts.error ? NONE : "…", toldCosts.error ? "could not be read" : "being computed");
+    return;
   }
+  /** @param {ResultRow} row */
+  const cost = (row) => row.numbers[column].mean;
+  const known = rows.filter((row) =>
+    cost(row) !== null && (state.target === null || reachedByAll(row.numbers[column]))
+  );
+  // that Standalone sends nothing is no news, unless nobody else gets there
+  const spending = known.filter((row) => (cost(row) ?? 0) > 0);
+  const [least] = (spending.length ? spending : known).toSorted((a, b) => (cost(a) ?? 0) - (cost(b) ?? 0));
+  if (state.target !== null) {
+    const some = rows.some((row) => cost(row) !== null);
+    figure(
+      name,
+      least ? format(cost(least)) : "not reached",
+      least
+        ? `${least.group.label}, least to ${percent(state.target)}`
+        : `no method reaches ${percent(state.target)}${some ? " with all seeds" : ""}`,
+    );
+    return;
+  }
+  const other = least && least !== first
+    ? `; least: ${least.group.label} ${format(cost(least))}`
+    : ", the least of all";
+  figure(name, first ? format(cost(first)) : NONE, first && least ? `${first.group.label}${other}` : "");
 }
 
 // Choices that depend on what is compared.
@@ -824,11 +945,12 @@ function renderControls() {
   const fields = differences(groupExperiments([...experiments.values()], methodTitle))
     .map((row) => row.field)
     .filter((field) => field !== METHOD);
+  /** @type {[string, string][]} */
   const options = [
     ["", "method and all settings"],
     [METHOD, "method only"],
-    ...fields.map((field) => [field, `method and ${field}`]),
   ];
+  for (const field of fields) options.push([field, `method and ${field}`]);
   // a link may name a field that does not differ here; it stays a choice, or the picture would change by itself
   if (state.by && !options.some(([key]) => key === state.by)) options.push([state.by, `method and ${state.by}`]);
   /** @type {HTMLInputElement} */ (one("#logx")).checked = logX;
@@ -844,7 +966,10 @@ function renderControls() {
   }
 }
 
-/** Options of a select; the present choice stays. */
+/**
+ * Options of a select; the present choice stays.
+ * @param {HTMLElement} select @param {[string, string][]} options @param {string} value
+ */
 function choose(select, options, value) {
   fillWhenNew(select, options, () => options.map(([key, text]) => h("option", { value: key }, text)));
   /** @type {HTMLSelectElement} */ (select).value = options.some(([key]) => key === value)
@@ -854,7 +979,18 @@ function choose(select, options, value) {
 }
 
 // The views below: their module is fetched when the first of them is opened.
-/** @type {any} */
+/**
+ * @typedef {object} Views
+ * @property {typeof import("../compare-views.js")} module
+ * @property {ClientTable} table
+ * @property {Boxes} boxes
+ * @property {Wins} wins
+ * @property {Price} price
+ * @property {Sweep} sweep
+ * @property {Significance} significance
+ */
+
+/** @type {Views|null} */
 let views = null;
 
 async function openViews() {
@@ -873,6 +1009,7 @@ async function openViews() {
   render();
 }
 
+/** @param {ResultRow[]} rows */
 function renderViews(rows) {
   if (!state.open.size) return;
   if (!views) {
@@ -881,6 +1018,7 @@ function renderViews(rows) {
   }
   const list = rows.map((row) => row.group);
   const all = [...experiments.values()];
+  /** @type {(name: string) => boolean} */
   const shown = (name) => state.open.has(name);
   if (shown("boxes") || shown("wins")) {
     if (
@@ -891,17 +1029,20 @@ function renderViews(rows) {
     ) {
       if (shown("boxes")) views.boxes.update(list, views.table, MOMENTS[state.at]);
       if (shown("wins")) {
+        /** @type {[string, string][]} */
         const options = list.map((group) => [group.label, group.label]);
         const a = choose(one("#wins-a"), options, state.first);
         const rest = options.filter(([label]) => label !== a);
         const b = choose(one("#wins-b"), rest, state.second);
+        /** @type {(label: string) => Drawn|undefined} */
         const find = (label) => list.find((group) => group.label === label);
         setText(one("#wins-text"), views.wins.update(find(a), find(b), views.table, MOMENTS[state.at]));
       }
     }
   }
   if (shown("price")) {
-    const [bytes, flops] = state.target === null ? ["bytes", "flops"] : ["targetBytes", "targetFlops"];
+    const { bytes, flops } = costNames();
+    /** @param {Measure} measure */
     const cost = (measure) => (state.target === null || reachedByAll(measure) ? measure.mean : null);
     views.price.update(
       rows.map((row) => ({
@@ -932,12 +1073,9 @@ function renderViews(rows) {
   }
   if (shown("significance")) {
     const labels = list.map((group) => group.label);
-    const options = labels.length > 2
-      ? [
-        ...labels.map((label) => [label, `${label} against the others`]),
-        ["all", `all ${(labels.length * (labels.length - 1)) / 2} pairs`],
-      ]
-      : [["all", "the pair"]];
+    /** @type {[string, string][]} */
+    const options = labels.length > 2 ? labels.map((label) => [label, `${label} against the others`]) : [];
+    options.push(["all", labels.length > 2 ? `all ${(labels.length * (labels.length - 1)) / 2} pairs` : "the pair"]);
     const reference = choose(one("#reference"), options, state.reference);
     views.significance.update(list, all, {
       at: state.at,
@@ -965,6 +1103,7 @@ function ids() {
   return [...experiments.keys()];
 }
 
+/** @param {string} id */
 function remove(id) {
   experiments.delete(id);
   curves.delete(id);
@@ -973,7 +1112,10 @@ function remove(id) {
   render();
 }
 
-/** The list of candidates may be old, so the experiment is fetched anew; all curves too, thinned to common rounds. */
+/**
+ * The list of candidates may be old, so the experiment is fetched anew; all curves too, thinned to common rounds.
+ * @param {string} id
+ */
 async function add(id) {
   const answer = await working(api.curves([...ids(), id], data.points));
   experiments.set(id, await working(api.experiment(id)));
@@ -1033,11 +1175,11 @@ async function listCandidates() {
               class: "candidate",
               on: {
                 click: async (event) => {
-                  event.currentTarget.closest("li").remove();
+                  /** @type {HTMLElement} */ (event.currentTarget).closest("li")?.remove();
                   try {
                     await add(item.id);
                   } catch (error) {
-                    notice(`Not added: ${error.message}`, "error");
+                    notice(`Not added: ${messageOf(error)}`, "error");
                   }
                 },
               },
@@ -1060,7 +1202,7 @@ async function listCandidates() {
     );
     if (nothing) nextStep();
   } catch (error) {
-    notice(`The experiments could not be listed. ${error.message}`, "error");
+    notice(`The experiments could not be listed. ${messageOf(error)}`, "error");
   }
 }
 
@@ -1086,18 +1228,14 @@ for (const radio of document.querySelectorAll('input[name="x"]')) {
   const input = /** @type {HTMLInputElement} */ (radio);
   input.checked = input.value === state.axis;
   input.addEventListener("change", () => {
-    state.axis = input.value;
+    state.axis = AXES.find((axis) => axis === input.value) ?? "round";
     setQuery({ x: state.axis === "round" ? "" : state.axis });
     render();
     remember();
   });
 }
-for (
-  const [id, key] of [
-    ["logx", "logX"],
-    ["logy", "logY"],
-  ]
-) {
+/** @param {string} id @param {"logX"|"logY"} key */
+function onLog(id, key) {
   const input = /** @type {HTMLInputElement} */ (one(`#${id}`));
   input.checked = state[key] === true;
   input.addEventListener("change", () => {
@@ -1107,14 +1245,18 @@ for (
   });
 }
 
+onLog("logx", "logX");
+onLog("logy", "logY");
+
 /**
- * @param {HTMLElement} element @param {string} key in the state @param {string} name in the address
- * @param {string} usual not written
+ * @param {HTMLElement} element @param {"smooth"|"by"|"bands"|"first"|"second"|"field"|"reference"|"at"} key in the state
+ * @param {string} name in the address @param {string} usual not written
  */
 function onSelect(element, key, name, usual) {
   const select = /** @type {HTMLSelectElement} */ (element);
   select.addEventListener("change", () => {
-    state[key] = key === "smooth" ? Number(select.value) : select.value;
+    if (key === "smooth") state.smooth = Number(select.value);
+    else state[key] = select.value;
     setQuery({ [name]: select.value === usual ? "" : select.value });
     render();
   });
@@ -1149,7 +1291,7 @@ targetField.addEventListener("input", () => {
   render();
 });
 
-/** What the mark in a table means, where there is one. */
+/** What the mark in a table means, where there is one. @param {string} name */
 function noteOf(name) {
   return name === "table" && !one("#no-convergence").hidden ? NOTE : "";
 }

@@ -1,16 +1,17 @@
 // An error page is live too: the dot tells whether the server answers. What was deleted can be had back here.
 
-import { api } from "../api.js";
+import { api, messageOf } from "../api.js";
+import { all } from "../dom.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
 
-const restore = document.querySelector("#restore");
+const [restore] = all("#restore");
 restore?.addEventListener("click", async () => {
   try {
-    await working(api.undelete(/** @type {HTMLElement} */ (restore).dataset.experiment));
+    await working(api.undelete(restore.dataset.experiment ?? ""));
     location.reload();
   } catch (error) {
-    notice(`Not restored: ${error.message}`, "error");
+    notice(`Not restored: ${messageOf(error)}`, "error");
   }
 });
 live.start({ after: null });

@@ -1,6 +1,14 @@
 // One experiment: how it learns and what it costs, live.
 
-import { api } from "../api.js";
+/**
+ * @import { RoundRecord } from "../api.d.ts"
+ * @import { Line, Options } from "../chart.js"
+ * @import { Heat } from "../heatmap.js"
+ * @import { Child, ExperimentPage } from "../types.d.ts"
+ * @import { QuantityName } from "../units.js"
+ */
+
+import { api, messageOf } from "../api.js";
 import { showArtifacts } from "../artifacts.js";
 import { Boxplot } from "../boxplot.js";
 import { Chart } from "../chart.js";
@@ -17,6 +25,7 @@ import { experimentTitle, specYaml } from "../spec.js";
 import { actionButtons } from "../steering.js";
 import { clock, duration, formatBytes, formatFlops, integer, NONE, percent } from "../units.js";
 
+/** @type {ExperimentPage} */
 const data = pageData();
 let experiment = data.experiment;
 const id = experiment.id;
@@ -25,7 +34,10 @@ const MARGIN = 0.02;
 /** Under protocol C the last round counts. */
 const byFinal = experiment.headline_rule === "final";
 const curves = new Curves();
-/** Quartiles over the clients tested in each round, in step with the curves. */
+/**
+ * Quartiles over the clients tested in each round, in step with the curves.
+ * @type {{low: (number|null)[], high: (number|null)[]}}
+ */
 const quartiles = { low: [], high: [] };
 /** Accuracy on the validation samples, in step with the curves. @type {(number|null)[]} */
 const validation = [];
@@ -33,7 +45,9 @@ const validation = [];
 const clients = new Map();
 /** The tested rounds with what each client reached, for the box plot and the heat map. @type {{round: number, clients: Record<string, number>}[]} */
 const tested = [];
-/** What the method itself reports: by name, a row a round. @type {Map<string, {round: number, clients: Record<string, any>}[]>} */
+/** What the method reported of a round, by client. @typedef {{round: number, clients: Record<string, any>}} Traced */
+
+/** What the method itself reports: by name, a row a round. @type {Map<string, Traced[]>} */
 const traces = new Map();
 /** Costs that are not curves, summed over the rounds. */
 const sums = { up: 0, down: 0 };
@@ -42,8 +56,10 @@ const style = methodStyle(experiment.spec.algorithm.name);
 const solid = { ...style, dash: [] };
 const dashed = { ...style, dash: [6, 4] };
 const label = methodTitle(experiment.spec.algorithm.name);
+/** @param {string} what */
 const fileName = (what) => `${(experiment.name || label).replace(/[^\w.-]+/g, "-")}-${what}`;
 const waiting = "The curve starts with the first tested round.";
+/** @param {string} name @param {string} title @param {QuantityName} y @param {Partial<Options>} extra */
 const chart = (name, title, y, extra = {}) =>
   new Chart(one(`#${name}`), { name, title, y, sync: "rounds", empty: waiting, file: () => fileName(name), ...extra });
 
@@ -73,6 +89,7 @@ const partitionMap = new Heatmap(one("#partition-map"), {
   empty: "Drawing the partition…",
 });
 
+/** @param {RoundRecord} record */
 function take(record) {
   if (!curves.push(record)) return;
   leftOut.take(record);
@@ -84,14 +101,16 @@ function take(record) {
   quartiles.high.push(values.length > 1 ? quantile(values, 0.75) : null);
   if (values.length) tested.push({ round: record.round, clients: record.client_accuracy });
   for (const [name, clientValues] of Object.entries(record.traces ?? {})) {
-    if (!traces.has(name)) traces.set(name, []);
-    traces.get(name).push({ round: record.round, clients: clientValues });
+    const rows = traces.get(name) ?? [];
+    rows.push({ round: record.round, clients: clientValues });
+    traces.set(name, rows);
   }
   for (const [client, value] of Object.entries(record.client_accuracy ?? {})) {
     clients.set(Number(client), value);
   }
 }
 
+/** @param {(number|null)[]} y @param {Partial<Line>} more @returns {Line} */
 function line(y, more = {}) {
   return { key: label, label, style: solid, x: curves.round, y, ...more };
 }
@@ -169,7 +188,11 @@ function renderGroups() {
   groupChart.set(
     names.map((name, index) => {
       const y = tested.map(({ clients: values }) =>
-        mean(Object.entries(values).filter(([client]) => data.architectures[client] === name).map(([, value]) => value))
+        mean(
+          Object.entries(values).filter(([client]) => data.architectures[Number(client)] === name).map(([, value]) =>
+            value
+          ),
+        )
       );
       return {
         key: name,
@@ -184,8 +207,9 @@ function renderGroups() {
 }
 let groupChart = /** @type {Chart|null} */ (null);
 
-/** @type {Map<string, any>} */
+/** @type {Map<string, Chart|Heatmap>} */
 const traceCharts = new Map();
+/** @type {Record<string, string>} */
 const TRACE_TITLES = {
   alpha_mean: "Mean of αₖ",
   recalibrated: "Batches seen when batch norm was recalibrated",
@@ -197,85 +221,92 @@ const TRACE_TITLES = {
   accuracy_small: "Accuracy of the small model alone",
   accuracy_large: "Accuracy of the large model alone",
 };
+/** @param {string} name */
 const traceTitle = (name) => TRACE_TITLES[name] ?? `${name[0].toUpperCase()}${name.slice(1).replaceAll("_", " ")}`;
 const MOST_COMPONENTS = 12;
 
+/** The chart of a trace, for which its first value tells what it is. @param {string} name @param {unknown} value */
+function traceChart(name, value) {
+  const root = h("section", { id: `trace-${name}`, class: "chart" });
+  one("#traces").append(root);
+  if (Array.isArray(value) && value.length > MOST_COMPONENTS) {
+    const map = new Heatmap(root, { name, file: () => fileName(name), title: traceTitle(name) });
+    root.append(h("p", { class: "muted small" }, "Mean over the cohort."));
+    return map;
+  }
+  return new Chart(root, {
+    name: `trace-${name}`,
+    title: traceTitle(name),
+    y: name.startsWith("accuracy_") ? "accuracy" : "value",
+    sync: "rounds",
+    empty: waiting,
+    file: () => fileName(name),
+  });
+}
+
+/** The most components that a client reported. @param {Traced[]} rows */
+function componentsOf(rows) {
+  return Math.max(...rows.map((row) => Math.max(...Object.values(row.clients).map((list) => list.length))));
+}
+
+/** The mean of one component over the cohort, round by round. @param {Traced[]} rows @param {number} index */
+function componentMeans(rows, index) {
+  return rows.map((row) => mean(Object.values(row.clients).map((list) => list[index] ?? null)));
+}
+
+/** A row of cells for each component, the last on top. @param {Traced[]} rows @returns {Heat} */
+function componentCells(rows) {
+  const size = componentsOf(rows);
+  return {
+    values: Array.from({ length: size }, (_, index) => componentMeans(rows, size - 1 - index)),
+    rowTitle: "Up to",
+    rowText: (index) => String(Number(((size - index) / size).toFixed(3))),
+    columnTitle: "Round",
+    columnText: (index) => String(rows[index].round),
+    valueText: (value) => String(Number(value.toPrecision(3))),
+  };
+}
+
+/** A line for each component. @param {Traced[]} rows @returns {Line[]} */
+function componentLines(rows) {
+  return Array.from({ length: Math.min(MOST_COMPONENTS, componentsOf(rows)) }, (_, index) => ({
+    key: String(index),
+    label: String(index + 1),
+    style: methodStyle(experiment.spec.algorithm.name, "", index),
+    x: rows.map((row) => row.round),
+    y: componentMeans(rows, index),
+  }));
+}
+
+/** The mean over the cohort with its middle half. @param {string} name @param {Traced[]} rows @returns {Line} */
+function meanLine(name, rows) {
+  const values = rows.map((row) => Object.values(row.clients).filter((value) => typeof value === "number"));
+  /** @param {number} share */
+  const band = (share) => values.map((list) => (list.length > 1 ? quantile(list, share) : null));
+  return {
+    key: name,
+    label,
+    style: solid,
+    x: rows.map((row) => row.round),
+    y: values.map((list) => mean(list)),
+    low: band(0.25),
+    high: band(0.75),
+    bandText: () => "",
+  };
+}
+
 /** A number of each client becomes a mean with its middle half; a list of numbers one line for each component. */
 function renderTraces() {
+  const last = lastRound();
   for (const [name, rows] of traces) {
-    const first = Object.values(rows[rows.length - 1].clients)[0];
-    if (first === undefined) continue;
-    if (!traceCharts.has(name)) {
-      const root = h("section", { id: `trace-${name}`, class: "chart" });
-      one("#traces").append(root);
-      if (Array.isArray(first) && first.length > MOST_COMPONENTS) {
-        traceCharts.set(name, new Heatmap(root, { name, file: () => fileName(name), title: traceTitle(name) }));
-        root.append(h("p", { class: "muted small" }, "Mean over the cohort."));
-        return renderTraces();
-      }
-      const quantity = name.startsWith("accuracy_") ? "accuracy" : "value";
-      traceCharts.set(
-        name,
-        new Chart(root, {
-          name: `trace-${name}`,
-          title: traceTitle(name),
-          y: quantity,
-          sync: "rounds",
-          empty: waiting,
-          file: () => fileName(name),
-        }),
-      );
-    }
-    const x = rows.map((row) => row.round);
-    if (traceCharts.get(name) instanceof Heatmap) {
-      const size = Math.max(...rows.map((row) => Math.max(...Object.values(row.clients).map((list) => list.length))));
-      const cells = Array.from(
-        { length: size },
-        (_, index) => rows.map((row) => mean(Object.values(row.clients).map((list) => list[size - 1 - index] ?? null))),
-      );
-      traceCharts.get(name).set({
-        values: cells,
-        rowTitle: "Up to",
-        rowText: (index) => String(Number(((size - index) / size).toFixed(3))),
-        columnTitle: "Round",
-        columnText: (index) => String(x[index]),
-        valueText: (value) => String(Number(value.toPrecision(3))),
-      });
-      continue;
-    }
-    const plot = /** @type {Chart} */ (traceCharts.get(name));
-    if (Array.isArray(first)) {
-      const size = Math.min(
-        MOST_COMPONENTS,
-        Math.max(...rows.map((row) => Math.max(...Object.values(row.clients).map((list) => list.length)))),
-      );
-      plot.set(
-        Array.from(
-          { length: size },
-          (_, index) => ({
-            key: String(index),
-            label: String(index + 1),
-            style: methodStyle(experiment.spec.algorithm.name, "", index),
-            x,
-            y: rows.map((row) => mean(Object.values(row.clients).map((list) => list[index] ?? null))),
-          }),
-        ),
-        { hint: "mean over the cohort, a line for each component", last: lastRound() },
-      );
-      continue;
-    }
-    const values = rows.map((row) => Object.values(row.clients).filter((value) => typeof value === "number"));
-    const band = (share) => values.map((list) => (list.length > 1 ? quantile(list, share) : null));
-    plot.set([{
-      key: name,
-      label,
-      style: solid,
-      x,
-      y: values.map((list) => mean(list)),
-      low: band(0.25),
-      high: band(0.75),
-      bandText: () => "",
-    }], { hint: "mean over the cohort · band: interquartile range", last: lastRound() });
+    const [value] = Object.values(rows[rows.length - 1].clients);
+    if (value === undefined) continue;
+    const drawn = traceCharts.get(name) ?? traceChart(name, value);
+    traceCharts.set(name, drawn);
+    if (drawn instanceof Heatmap) drawn.set(componentCells(rows));
+    else if (Array.isArray(value)) {
+      drawn.set(componentLines(rows), { hint: "mean over the cohort, a line for each component", last });
+    } else drawn.set([meanLine(name, rows)], { hint: "mean over the cohort · band: interquartile range", last });
   }
 }
 
@@ -289,7 +320,7 @@ async function drawPartition() {
     const found = await api.partitionOf(id);
     partitionMap.set({ values: found.counts, rowTitle: "Client", columnTitle: "Class", unit: "samples" });
   } catch (error) {
-    partitionMap.fail(`The partition cannot be drawn here. ${error.message}`);
+    partitionMap.fail(`The partition cannot be drawn here. ${messageOf(error)}`);
   }
 }
 
@@ -325,6 +356,7 @@ function timeLeft() {
   return perRound * (experiment.rounds - curves.round[curves.length - 1]);
 }
 
+/** @param {string} name @param {string} value @param {string} detail */
 function figure(name, value, detail) {
   const box = one(`[data-figure="${name}"]`);
   setText(one(".figure-value", box), value);
@@ -341,7 +373,7 @@ const actions = actionButtons("", () => [experiment], ([done], action) => {
 fill(one("#actions"), actions.buttons);
 
 const wallPerRound =
-  () => (curves.length > 1 ? curves.total("seconds") / Math.max(1, curves.round[curves.length - 1]) : null);
+  () => (curves.length > 1 ? (curves.total("seconds") ?? 0) / Math.max(1, curves.round[curves.length - 1]) : null);
 const renderExtend = data.problems.length ? () => {} : extendForm(() => experiment, data.fixed_rounds, wallPerRound);
 /** The accuracy that counts, and beside it the other one where it differs. */
 function renderAccuracy() {
@@ -349,6 +381,7 @@ function renderAccuracy() {
   if (!best || !final) return figure("best", NONE, "not tested yet");
   const active = ACTIVE.has(experiment.state);
   const differs = percent(final.accuracy) !== percent(best.accuracy);
+  /** @type {(tested: {round: number}) => string} */
   const inRound = ({ round }) => `in round ${integer(round)}`;
   if (byFinal) {
     return figure(
@@ -371,7 +404,7 @@ function renderConvergence() {
   if (!told) return;
   const accuracy = `the ${byFinal ? "final" : "best"} accuracy, ${percent(headlineOf(experiment), 2)}`;
   const threshold = `${
-    percent(share + MARGIN, 2)
+    percent((share ?? 0) + MARGIN, 2)
   }, 2 points above what naming the most frequent class of each client’s test set reaches`;
   setText(
     one("#convergence"),
@@ -397,7 +430,7 @@ function renderHead() {
   figure(
     "flops",
     curves.length ? formatFlops(curves.total("flops")) : NONE,
-    curves.length > 1 ? `${formatFlops(curves.total("flops") / Math.max(1, last))} per round` : "",
+    curves.length > 1 ? `${formatFlops((curves.total("flops") ?? 0) / Math.max(1, last))} per round` : "",
   );
   const perRound = curves.length > 1 ? `${duration(wallPerRound())} per round` : "";
   figure(
@@ -434,14 +467,15 @@ function renderValidation() {
   const level = (final ? headline?.final_validation_accuracy : headline?.best_validation_accuracy) ?? null;
   one('[data-figure="validation"]').hidden = level === null;
   if (level === null) return;
-  const where = final ? "in the last test" : `in round ${integer(headline.best_validation_round)}`;
+  const where = final ? "in the last test" : `in round ${integer(headline?.best_validation_round)}`;
   figure(
     "validation",
-    percent(final ? headline.final_accuracy : headline.accuracy_at_best_validation),
+    percent(final ? headline?.final_accuracy : headline?.accuracy_at_best_validation),
     `${percent(level)} on validation ${where}`,
   );
 }
 
+/** @type {Record<string, string>} */
 const BEFORE_THE_FIRST_ROUND = {
   paused: "Paused before the first round.",
   running: "Running. The first round is not finished yet.",
@@ -449,7 +483,7 @@ const BEFORE_THE_FIRST_ROUND = {
   cancelled: "Cancelled before the first round was finished, so there is nothing to draw.",
 };
 
-/** Until there is a round, one line says what is waited for; no panel stands empty. */
+/** Until there is a round, one line says what is waited for; no panel stands empty. @param {number} last */
 function renderWaiting(last) {
   const { state, position } = experiment;
   const before = position
@@ -478,6 +512,7 @@ async function followQueue() {
 /** Its relatives with another number of rounds. */
 function lengths() {
   const { continues, taken_over: taken, rounds } = experiment;
+  /** @type {(other: {id: string, rounds: number}) => HTMLElement} */
   const link = ({ id: other, rounds: count }) => h("a", { href: `/experiments/${other}` }, `${integer(count)} rounds`);
   const source = data.source ? ["a run of ", link(data.source)] : ["a run that was deleted"];
   return [
@@ -492,6 +527,7 @@ function renderStory() {
   const waits = state === "queued" || state === "paused";
   const later = waits && new Date(experiment.start_after ?? 0).getTime() > Date.now();
   const ended = !ACTIVE.has(state);
+  /** @type {Child[]} */
   const parts = [
     data.sweep &&
     ["Part of the sweep ", h("a", { href: `/sweeps/${data.sweep.id}` }, data.sweep.name ?? data.sweep.id)],
@@ -510,6 +546,7 @@ function renderStory() {
   if (place.textContent !== line.textContent) fill(place, ...line.childNodes);
 }
 
+/** @type {Record<string, string>} */
 const ADVICE = {
   failed:
     "Rounds before the failure are kept. Look at the details below, correct the spec or the code, and queue it again.",
@@ -518,6 +555,7 @@ const ADVICE = {
   not_applicable: "The method cannot run with these models or data, so nothing was computed.",
 };
 
+/** @param {number} last */
 function renderError(last) {
   const panel = one("#error");
   const told = experiment.error;
@@ -532,6 +570,7 @@ function renderError(last) {
 }
 
 function renderFacts() {
+  /** @type {[string, string][]} */
   const facts = [
     ["id", id],
     ["fingerprint", experiment.fingerprint],
@@ -541,8 +580,10 @@ function renderFacts() {
     ["finished", clock(experiment.finished_at)],
     ["worker", experiment.owner ?? NONE],
     ["attempts", integer(experiment.attempts)],
-    ...Object.entries(experiment.environment ?? {}).map(([key, value]) => [key.replaceAll("_", " "), show(value)]),
   ];
+  for (const [key, value] of Object.entries(experiment.environment ?? {})) {
+    facts.push([key.replaceAll("_", " "), show(value)]);
+  }
   const list = one("#facts");
   const signature = JSON.stringify(facts);
   if (list.dataset.signature === signature) return; // leave a selection in the text alone
@@ -598,7 +639,10 @@ function renderLabels() {
 
 const ADDRESS = /(https?:\/\/[^\s<>"']*[^\s<>"'.,;:!?)\]])/;
 
-/** Addresses become links; long notes are cut, and shown whole when somebody wants them or tabs into them. */
+/**
+ * Addresses become links; long notes are cut, and shown whole when somebody wants them or tabs into them.
+ * @param {HTMLElement} place @param {string} notes
+ */
 function renderNotes(place, notes) {
   one("#notes-box").hidden = !notes;
   if (place.textContent !== notes) {
@@ -609,6 +653,7 @@ function renderNotes(place, notes) {
   one("#notes-all").hidden = !open && place.scrollHeight <= place.clientHeight;
 }
 
+/** @param {boolean} open */
 function openNotes(open) {
   one("#notes-box").toggleAttribute("data-open", open);
   one("#notes-all").setAttribute("aria-expanded", String(open));
@@ -616,6 +661,7 @@ function openNotes(open) {
 }
 
 let edited = false;
+/** @param {string} id */
 const field = (id) => /** @type {HTMLInputElement} */ (one(`#${id}`));
 
 /** As the form says them. */
@@ -628,6 +674,7 @@ function labels() {
   };
 }
 
+/** @param {SubmitEvent} event */
 async function saveLabels(event) {
   event.preventDefault();
   const written = labels();
@@ -638,7 +685,7 @@ async function saveLabels(event) {
     renderSpec();
     notice("Saved.");
   } catch (error) {
-    notice(`Not saved: ${error.message}`, "error");
+    notice(`Not saved: ${messageOf(error)}`, "error");
   }
 }
 

@@ -1,6 +1,8 @@
 // The list: every experiment with its state and headline numbers, filtered and sorted by the server, current without a reload.
 
-import { api } from "../api.js";
+/** @import { Experiment, ListPage } from "../types.d.ts" */
+
+import { api, messageOf } from "../api.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
 import { convergenceNode, NO_CONVERGENCE, NOTE } from "../convergence.js";
@@ -15,17 +17,35 @@ import { ago, clock, duration, formatBytes, formatFlops, integer, percentNumber 
 
 const PAGE = 50;
 const REMEMBERED = "fedarena.columns";
+/** @type {ListPage} */
 const data = pageData();
 const query = new URLSearchParams(location.search);
 
 /** In the order of the server. @type {Map<string, any>} */
 const experiments = new Map(data.items.map((item) => [item.id, item]));
+/** @type {Map<string, Row>} */
 const rows = new Map();
 const selected = new Set((query.get("selected") ?? "").split(",").filter(Boolean));
 let total = data.total;
 let sort = { key: query.get("sort") ?? "created", down: query.get("order") !== "up" };
 
+/**
+ * How a column is written into the cells of its rows; `usual` ones are shown at first.
+ * @typedef {object} Column
+ * @property {string} title
+ * @property {string} [help]
+ * @property {string} [sort] what the server sorts by
+ * @property {boolean} [usual]
+ * @property {string} [kind] classes of its cells
+ * @property {(cell: HTMLElement, experiment: Experiment) => void} write
+ */
+
+/** @typedef {{row: HTMLElement, box: HTMLInputElement, link: HTMLElement, tags: HTMLElement, cells: Map<string, HTMLElement>}} Row */
+
+/** A row of the body: an experiment, or the name of those that follow. @typedef {Experiment|{method: string, count: number}} Entry */
+
 const body = one("#experiments tbody");
+/** @param {string} id */
 const input = (id) => /** @type {HTMLInputElement} */ (one(`#${id}`));
 const FILTERS = {
   search: input("search"),
@@ -36,14 +56,20 @@ const FILTERS = {
 };
 const group = input("group");
 
+/** @param {Experiment} experiment */
 function done(experiment) {
   return Math.max(0, Math.min(experiment.rounds, experiment.next_round - 1));
 }
 
+/** @param {Experiment} experiment @param {string} text */
 const started = (experiment, text) => (experiment.next_round ? text : "–");
+/** @type {(write: (experiment: Experiment) => string) => Column["write"]} */
 const number = (write) => (cell, experiment) => setText(cell, write(experiment));
 
-/** Every column: its title, what the server sorts by, and how a cell is written. `usual` ones are shown at first. */
+/**
+ * Every column: its title, what the server sorts by, and how a cell is written. `usual` ones are shown at first.
+ * @type {Record<string, Column>}
+ */
 const COLUMNS = {
   state: {
     title: "State",
@@ -178,6 +204,7 @@ const COLUMNS = {
 
 let chosen = remembered();
 
+/** @returns {string[]} */
 function remembered() {
   try {
     const kept = JSON.parse(localStorage.getItem(REMEMBERED) ?? "null");
@@ -206,7 +233,7 @@ function makeHead() {
         type: "button",
         title: column.help,
         data: { sort: column.sort },
-        on: { click: () => sortBy(column.sort) },
+        on: { click: () => sortBy(column.sort ?? key) },
       }, column.title)
       : h("abbr", { title: column.help }, column.title);
     return h(
@@ -215,12 +242,8 @@ function makeHead() {
       text,
     );
   });
-  const whole = h("input", {
-    id: "select-all",
-    type: "checkbox",
-    "aria-label": "Select all loaded",
-    on: { change: () => chooseAll(whole.checked) },
-  });
+  const whole = h("input", { id: "select-all", type: "checkbox", "aria-label": "Select all loaded" });
+  whole.addEventListener("change", () => chooseAll(whole.checked));
   const name = h("button", { type: "button", data: { sort: "name" }, on: { click: () => sortBy("name") } }, "Name");
   fill(
     one("#experiments thead tr"),
@@ -230,12 +253,13 @@ function makeHead() {
   );
 }
 
-/** A row is made once; later only its cells change, so that focus and selection stay. */
+/**
+ * A row is made once; later only its cells change, so that focus and selection stay.
+ * @param {Experiment} experiment @returns {Row}
+ */
 function makeRow(experiment) {
-  const box = h("input", {
-    type: "checkbox",
-    on: { click: (event) => pick(experiment.id, box.checked, event.shiftKey) },
-  });
+  const box = h("input", { type: "checkbox" });
+  box.addEventListener("click", (event) => pick(experiment.id, box.checked, event.shiftKey));
   const link = h("span", { class: "name-slot" });
   const tags = h("span", { class: "tags" });
   const cells = new Map(chosen.map((key) => [key, h("td", { class: COLUMNS[key].kind, data: { column: key } })]));
@@ -246,7 +270,8 @@ function makeRow(experiment) {
       data: { id: experiment.id },
       on: {
         click: (event) => {
-          if (event.target.closest("a, input, label, button") || String(getSelection())) return;
+          const target = /** @type {HTMLElement} */ (event.target);
+          if (target.closest("a, input, label, button") || String(getSelection())) return;
           location.assign(`/experiments/${experiment.id}`);
         },
       },
@@ -258,6 +283,7 @@ function makeRow(experiment) {
   return { row, box, link, tags, cells };
 }
 
+/** @param {Row} entry @param {Experiment} experiment */
 function updateRow(entry, experiment) {
   const title = experimentTitle(experiment, methodTitle);
   entry.row.dataset.state = experiment.state;
@@ -273,19 +299,18 @@ function updateRow(entry, experiment) {
   entry.row.classList.toggle("selected", entry.box.checked);
 }
 
-/** What the body shows from top to bottom; with groups, each method's rows under its name. */
+/** What the body shows from top to bottom; with groups, each method's rows under its name. @returns {Entry[]} */
 function layout() {
   const list = [...experiments.values()];
-  if (!group.checked) return list.map((experiment) => ({ experiment }));
-  const byMethod = Map.groupBy(list, (experiment) => experiment.spec.algorithm.name);
-  return [...byMethod].sort(([a], [b]) => (a < b ? -1 : 1)).flatMap((
-    [method, members],
-  ) => [{ method, count: members.length }, ...members.map((experiment) => ({ experiment }))]);
+  if (!group.checked) return list;
+  const byMethod = [...Map.groupBy(list, (experiment) => experiment.spec.algorithm.name)];
+  byMethod.sort(([a], [b]) => (a < b ? -1 : 1));
+  return byMethod.flatMap(([method, members]) => [{ method, count: members.length }, ...members]);
 }
 
 function render() {
   const wanted = layout().map((item) => {
-    if (!item.experiment) {
+    if ("method" in item) {
       return h(
         "tr",
         { class: "group" },
@@ -298,13 +323,14 @@ function render() {
         ),
       );
     }
-    let entry = rows.get(item.experiment.id);
-    if (!entry) rows.set(item.experiment.id, entry = makeRow(item.experiment));
-    updateRow(entry, item.experiment);
+    const entry = rows.get(item.id) ?? makeRow(item);
+    rows.set(item.id, entry);
+    updateRow(entry, item);
     return entry.row;
   });
   for (const [id] of rows) if (!experiments.has(id)) rows.delete(id);
-  for (const child of [...body.children]) if (!wanted.includes(child)) child.remove();
+  const rowsOfBody = new Set(wanted);
+  for (const child of all(":scope > tr", body)) if (!rowsOfBody.has(child)) child.remove();
   wanted.forEach((row, index) => {
     if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
   });
@@ -383,9 +409,12 @@ function keepSelection() {
 /** The row whose box was ticked or cleared last: a range begins there. */
 let lastPicked = "";
 
-/** With Shift, all rows from the one before to this one become like this one. */
+/**
+ * With Shift, all rows from the one before to this one become like this one.
+ * @param {string} id @param {boolean} yes @param {boolean} range
+ */
 function pick(id, yes, range) {
-  const ids = all("tr[data-id]", body).map((row) => row.dataset.id);
+  const ids = all("tr[data-id]", body).map((row) => row.dataset.id ?? "");
   const ends = [ids.indexOf(range ? lastPicked : id), ids.indexOf(id)];
   const [from, to] = ends[0] < 0 ? [ends[1], ends[1]] : ends.sort((a, b) => a - b);
   for (const key of ids.slice(from, to + 1)) yes ? selected.add(key) : selected.delete(key);
@@ -393,6 +422,7 @@ function pick(id, yes, range) {
   keepSelection();
 }
 
+/** @param {boolean} yes */
 function chooseAll(yes) {
   for (const id of experiments.keys()) {
     if (yes) selected.add(id);
@@ -401,12 +431,14 @@ function chooseAll(yes) {
   keepSelection();
 }
 
+/** @param {SubmitEvent} event */
 async function tagSelected(event) {
   event.preventDefault();
   const tag = input("tag-input").value.trim();
   if (!tag) return input("tag-input").focus();
-  const remove = event.submitter?.value === "remove";
+  const remove = event.submitter?.getAttribute("value") === "remove";
   const list = chosenOnes();
+  /** @type {(experiment: Experiment) => string[]} */
   const tags = ({ tags: own }) => (remove ? own.filter((other) => other !== tag) : [...new Set([...own, tag])]);
   const told = `${remove ? "Removed" : "Added"} “${tag}” ${remove ? "from" : "to"} ${list.length}.`;
   for (
@@ -422,15 +454,19 @@ async function tagSelected(event) {
 
 let asked = 0;
 
-/** What came live after the server had read its answer is newer than the answer. */
+/** What came live after the server had read its answer is newer than the answer. @param {Experiment} item */
 function newer(item) {
   const known = experiments.get(item.id);
   return known && (known.seq > item.seq || known.next_round > item.next_round) ? known : item;
 }
 
-/** Whether a filter whose meaning is plain leaves it in; the others are the server's to judge. */
+/**
+ * Whether a filter whose meaning is plain leaves it in; the others are the server's to judge.
+ * @param {Experiment} experiment
+ */
 function fits(experiment) {
   const { state, algorithm, dataset } = filters();
+  /** @type {[string, string][]} */
   const plain = [[state, experiment.state], [algorithm, experiment.spec.algorithm.name], [
     dataset,
     experiment.spec.dataset.name,
@@ -452,7 +488,7 @@ async function reload() {
     total = answer.total;
     render();
   } catch (error) {
-    notice(`The list could not be loaded. ${error.message}`, "error");
+    notice(`The list could not be loaded. ${messageOf(error)}`, "error");
   }
 }
 
@@ -465,10 +501,11 @@ async function loadMore() {
     total = answer.total;
     render();
   } catch (error) {
-    notice(`The next page could not be loaded. ${error.message}`, "error");
+    notice(`The next page could not be loaded. ${messageOf(error)}`, "error");
   }
 }
 
+/** @param {string} key */
 function sortBy(key) {
   sort = { key, down: sort.key === key ? !sort.down : true };
   reload();
@@ -476,6 +513,7 @@ function sortBy(key) {
 
 const renderSoon = perFrame(render);
 let timer = 0;
+/** @param {number} wait */
 const reloadSoon = (wait = 250) => {
   clearTimeout(timer);
   timer = window.setTimeout(reload, wait);
@@ -525,6 +563,7 @@ document.addEventListener("fedarena:compare", () => {
   else notice("Select experiments first: tick their boxes, or press the space bar on a row.");
 });
 
+/** @param {string[]} keys */
 function showColumns(keys) {
   chosen = Object.keys(COLUMNS).filter((key) => keys.includes(key));
   rows.clear();
@@ -532,11 +571,12 @@ function showColumns(keys) {
   fill(
     one("#column-list"),
     Object.entries(COLUMNS).map(([key, column]) => {
-      const box = h("input", {
-        type: "checkbox",
-        on: { change: () => keepColumns(box.checked ? [...chosen, key] : chosen.filter((other) => other !== key)) },
-      });
+      const box = h("input", { type: "checkbox" });
       box.checked = chosen.includes(key);
+      box.addEventListener(
+        "change",
+        () => keepColumns(box.checked ? [...chosen, key] : chosen.filter((other) => other !== key)),
+      );
       return h(
         "label",
         {},
@@ -550,6 +590,7 @@ function showColumns(keys) {
   render();
 }
 
+/** @param {string[]} keys */
 function keepColumns(keys) {
   try {
     localStorage.setItem(REMEMBERED, JSON.stringify(keys));
@@ -582,6 +623,7 @@ body.addEventListener("keydown", (event) => {
   if (!row || (target_ !== row && !boxed)) return;
   const list = all("tr[data-id]", body);
   const place = list.indexOf(row);
+  /** @type {Record<string, HTMLElement|undefined>} */
   const move = { ArrowDown: list[place + 1], ArrowUp: list[place - 1], Home: list[0], End: list[list.length - 1] };
   const target = move[event.key];
   if (target) {
@@ -589,7 +631,8 @@ body.addEventListener("keydown", (event) => {
     target.focus();
   } else if (event.key === " " && !boxed) {
     event.preventDefault();
-    pick(row.dataset.id, !selected.has(row.dataset.id), false);
+    const id = row.dataset.id ?? "";
+    pick(id, !selected.has(id), false);
   } else if (event.key === "Enter") {
     location.assign(`/experiments/${row.dataset.id}`);
   }

@@ -1,5 +1,7 @@
 // The methods, all or one, with the swatch of each and what a round of it costs.
 
+/** @import { MethodCost } from "../types.d.ts" */
+
 import { swatch } from "../chart-swatch.js";
 import { methodStyle } from "../colours.js";
 import { all, one, pageData, setText } from "../dom.js";
@@ -8,8 +10,10 @@ import { formatBytes, formatFlops } from "../units.js";
 
 const data = pageData();
 
+/** @param {ParentNode} root @param {MethodCost} cost */
 function show(root, { round, opening, reason }) {
-  const texts = round && {
+  /** @type {Record<string, string>|null} */
+  const texts = round && opening && {
     bytes: formatBytes(round.bytes_up + round.bytes_down),
     up: formatBytes(round.bytes_up),
     down: formatBytes(round.bytes_down),
@@ -17,7 +21,7 @@ function show(root, { round, opening, reason }) {
     opening: `${formatBytes(opening.bytes_up + opening.bytes_down)} · ${formatFlops(opening.client_flops)}`,
   };
   for (const cell of all("[data-cost]", root)) {
-    setText(cell, texts ? texts[cell.dataset.cost] : "–");
+    setText(cell, texts ? texts[cell.dataset.cost ?? ""] : "–");
     cell.title = texts ? "" : `Not in this set-up: ${reason}`;
   }
   for (const row of all('[data-cost-row="opening"]', root)) {
@@ -25,8 +29,13 @@ function show(root, { round, opening, reason }) {
   }
 }
 
+/** @param {HTMLElement} element that names a method */
+function sample({ dataset }) {
+  return swatch(methodStyle(dataset.method ?? "", dataset.family));
+}
+
 for (const row of all("tr[data-method]")) {
-  one(".method-name", row).prepend(swatch(methodStyle(row.dataset.method, row.dataset.family)));
+  one(".method-name", row).prepend(sample(row));
   row.addEventListener("click", (event) => {
     if (!(/** @type {HTMLElement} */ (event.target).closest("a")) && !String(getSelection())) {
       location.assign(`/methods/${row.dataset.method}`);
@@ -34,7 +43,7 @@ for (const row of all("tr[data-method]")) {
   });
 }
 const head = document.querySelector(".page-head[data-method]");
-if (head instanceof HTMLElement) head.prepend(swatch(methodStyle(head.dataset.method, head.dataset.family)));
+if (head instanceof HTMLElement) head.prepend(sample(head));
 
 for (const [id, cost] of Object.entries(data.costs)) {
   show(document.querySelector(`tr[data-method="${CSS.escape(id)}"]`) ?? document, cost);

@@ -1,8 +1,15 @@
 // A new experiment, or a sweep of many: the form and the text are two views of one document; it is checked, priced and
 // drawn while it is written.
 
-import { load } from "../../vendor/js-yaml/js-yaml.esm.min.mjs";
-import { api, newKey } from "../api.js";
+/**
+ * @import { CostEstimate, SweepCheck } from "../api.d.ts"
+ * @import { FieldOptions } from "../form.js"
+ * @import { Catalogue, Document, NewPage, Parameters, Problem, Properties } from "../types.d.ts"
+ */
+
+// @ts-types="../js-yaml.d.ts"
+import { load, YAMLException } from "../../vendor/js-yaml/js-yaml.esm.min.mjs";
+import { api, isAborted, messageOf, newKey, problemsIn } from "../api.js";
 import { FAMILIES, FAMILY_TITLES } from "../colours.js";
 import { all, fill, h, one, pageData, setText } from "../dom.js";
 import { keepDraft, keepInAddress, keptDraft, linkTo, makeEditor, textOfAddress } from "../editor.js";
@@ -34,6 +41,7 @@ import {
 } from "../sweep-plan.js";
 import { duration, formatBytes, formatFlops, integer } from "../units.js";
 
+/** @type {NewPage} */
 const data = pageData();
 const catalogue = data.catalogue;
 const area = /** @type {HTMLTextAreaElement} */ (one("#spec"));
@@ -41,8 +49,12 @@ const button = /** @type {HTMLButtonElement} */ (one("#queue-it"));
 const preset = /** @type {HTMLSelectElement} */ (one("#preset"));
 const DRAFT = "fedarena.draft";
 
-/** A block with its name and the defaults its schema knows. */
+/**
+ * A block with its name and the defaults its schema knows.
+ * @param {{parameters: Parameters}|undefined} entry @param {string} name @returns {Document}
+ */
 function blockOf(entry, name) {
+  /** @type {Document} */
   const block = { name };
   for (const [key, schema] of Object.entries(entry?.parameters.properties ?? {})) {
     if (key !== "name" && schema.const === undefined && schema.default !== undefined) block[key] = schema.default;
@@ -50,15 +62,22 @@ function blockOf(entry, name) {
   return block;
 }
 
+/** @param {string|undefined|null} id */
 const algorithmOf = (id) => catalogue.algorithms.find((item) => item.id === id);
+/** @param {string|undefined} id */
 const partitionOf = (id) => catalogue.partitions.find((item) => item.id === id);
+/** @param {Catalogue["datasets"][number]} item */
 const datasetKey = (item) => (item.set ? `imported:${item.set}` : item.id);
+/** @param {Document|undefined} dataset */
 const datasetOf = (dataset) =>
   catalogue.datasets.find((
     item,
   ) => (dataset?.name === "imported" ? item.set === dataset.set : item.id === dataset?.name));
 
-/** A small spec that runs on any machine within a minute: always valid, since its parts come from the catalogue. */
+/**
+ * A small spec that runs on any machine within a minute: always valid, since its parts come from the catalogue.
+ * @param {string} id @returns {Document}
+ */
 function example(id) {
   const families = catalogue.models.map((item) => item.id);
   return {
@@ -93,11 +112,12 @@ function parse() {
     }
     return { found, problem: null };
   } catch (error) {
+    const { mark, reason } = error instanceof YAMLException ? error : { mark: undefined, reason: messageOf(error) };
     return {
       found: null,
       problem: {
-        field: error.mark ? `line ${error.mark.line + 1}` : "",
-        message: `Not readable as YAML or JSON: ${error.reason ?? error.message}.`,
+        field: mark ? `line ${mark.line + 1}` : "",
+        message: `Not readable as YAML or JSON: ${reason}.`,
       },
     };
   }
@@ -116,15 +136,18 @@ function write(changed) {
   checkSoon();
 }
 
-/** The example's name follows its method. */
+/** The example's name follows its method. @param {Document} changed @returns {Document} */
 function named(changed) {
   if (typeof changed.name !== "string" || !changed.name.startsWith("my-first-")) return changed;
   return { ...changed, name: isSweep(changed) ? "my-first-sweep" : `my-first-${changed.algorithm?.name ?? ""}` };
 }
 
+/** @type {{change: (path: string, value: unknown) => void}} */
 const plain = { change: (path, value) => write(withShared(current, path, value)) };
+/** @type {FieldOptions} */
 const swept = { ...plain, sweep: (path, values) => write(withValues(current, path, values)), start: startValues };
 
+/** @param {Catalogue["algorithms"][number]} item */
 const FAMILY_OF = (item) => FAMILY_TITLES[item.family] ?? "Other";
 const byFamily = [
   ...FAMILIES.map((family) => catalogue.algorithms.filter((item) => item.family === family)),
@@ -158,7 +181,10 @@ const choices = {
         id: datasetKey(item),
         label: `${item.title}${item.available ? "" : " (missing)"}`,
       })),
-      idOf: (block) => (datasetOf(block) ? datasetKey(datasetOf(block)) : undefined),
+      idOf: (block) => {
+        const item = datasetOf(block);
+        return item && datasetKey(item);
+      },
       make: datasetBlock,
       parts: (block) => without(datasetOf(block)?.parameters.properties, ["set"]),
     },
@@ -192,20 +218,21 @@ const choices = {
 };
 for (const [name, field] of Object.entries(choices)) one(`#choice-${name}`).replaceWith(field.root);
 
+/** @param {Properties|undefined} properties @param {string[]} names */
 function without(properties, names) {
   return Object.fromEntries(Object.entries(properties ?? {}).filter(([name]) => !names.includes(name)));
 }
 
-/** Another data set keeps the transform; its own fields start with their defaults. */
+/** Another data set keeps the transform; its own fields start with their defaults. @param {string} key */
 function datasetBlock(key) {
   const item = catalogue.datasets.find((entry) => datasetKey(entry) === key);
   const transform = valueAt(firstSpec(current), "dataset.transform");
-  return { name: item.id, ...(item.set ? { set: item.set } : {}), ...(transform ? { transform } : {}) };
+  return { name: item?.id, ...(item?.set ? { set: item.set } : {}), ...(transform ? { transform } : {}) };
 }
 
-/** Another partition keeps the split; what all partitions share is left to its default. */
+/** Another partition keeps the split; what all partitions share is left to its default. @param {string} id */
 function partitionBlock(id) {
-  const { labels, split, seed: own, ...block } = blockOf(partitionOf(id), id);
+  const { labels: _labels, split, seed: _seed, ...block } = blockOf(partitionOf(id), id);
   const kept = valueAt(firstSpec(current), "partition.split");
   return { ...block, ...(kept && split ? { split: kept } : {}) };
 }
@@ -246,6 +273,7 @@ function tagsField() {
   return field;
 }
 
+/** @param {Field} field */
 function addLabel(field) {
   blocks.labels.fields.push(field);
   blocks.labels.root.append(field.root);
@@ -255,8 +283,12 @@ function allFields() {
   return [...Object.values(choices), ...Object.values(blocks).flatMap((block) => block.fields)];
 }
 
-/** The fields of a block whose kind is swept stand with each kind, not once for all. */
-function useBlock(name, id, properties, skip = undefined) {
+/**
+ * The fields of a block whose kind is swept stand with each kind, not once for all.
+ * @param {"algorithm"|"dataset"|"partition"} name @param {string} id @param {Properties|undefined} properties
+ * @param {string[]} [skip]
+ */
+function useBlock(name, id, properties, skip) {
   const many = valuesOf(current, name) !== null;
   blocks[name].use(many ? "" : id, many ? {} : properties, skip);
 }
@@ -276,7 +308,12 @@ function syncForm() {
   helpTexts(algorithm, dataset, partition, family);
 }
 
+/**
+ * @param {Catalogue["algorithms"][number]|undefined} algorithm @param {Catalogue["datasets"][number]|undefined} dataset
+ * @param {Catalogue["partitions"][number]|undefined} partition @param {Catalogue["models"][number]|undefined} family
+ */
 function helpTexts(algorithm, dataset, partition, family) {
+  /** @type {(path: string) => boolean} */
   const several = (path) => valuesOf(current, path) !== null;
   const link = /** @type {HTMLAnchorElement} */ (one("#method-link"));
   const alone = !several("algorithm") && algorithm;
@@ -297,6 +334,7 @@ function helpTexts(algorithm, dataset, partition, family) {
   );
 }
 
+/** @param {number} count */
 function formatCount(count) {
   return count >= 1e6 ? `${(count / 1e6).toFixed(2)} M` : `${(count / 1e3).toFixed(1)} k`;
 }
@@ -323,14 +361,17 @@ let complete = null;
 
 const editor = makeEditor(area);
 
-/** The field of the form that a path of the spec or the sweep belongs to: its own, or the choice that holds it. */
+/**
+ * The field of the form that a path of the spec or the sweep belongs to: its own, or the choice that holds it.
+ * @param {string} path @param {Map<string, Field>} fields
+ */
 function fieldAt(path, fields) {
   const plainPath = path.replace(/^(base|grid)\./, "").replace(/^seeds\b/, "seed").split(".");
   while (plainPath.length && !fields.has(plainPath.join("."))) plainPath.pop();
   return fields.get(plainPath.join("."));
 }
 
-/** Below the text, in its margin, and at the form's fields. */
+/** Below the text, in its margin, and at the form's fields. @param {Problem[]} problems */
 function showProblems(problems) {
   const fields = new Map(allFields().map((field) => [field.path, field]));
   for (const field of fields.values()) field.complain("");
@@ -338,6 +379,7 @@ function showProblems(problems) {
   editor.showProblems(problems);
 }
 
+/** @param {string} state @param {string} text */
 function verdict(state, text) {
   const box = one("#verdict");
   box.dataset.state = state;
@@ -345,6 +387,7 @@ function verdict(state, text) {
   button.disabled = state !== "good";
 }
 
+/** @param {Problem[]} problems @param {string} text */
 function refuse(problems, text = plural(problems.length, "problem")) {
   showProblems(problems);
   verdict("bad", text);
@@ -378,10 +421,11 @@ async function check() {
   try {
     return await (isSweep(found) ? checkSweep(found, area.value, signal) : checkSpec(found, signal));
   } catch (error) {
-    return error.name === "AbortError" ? undefined : refuse(error.errors ?? [{ field: "", message: error.message }]);
+    return isAborted(error) ? undefined : refuse(problemsIn(error));
   }
 }
 
+/** @param {Document} spec @param {AbortSignal} signal */
 async function checkSpec(spec, signal) {
   const answer = await api.check(spec, signal);
   const key = newKey();
@@ -396,6 +440,7 @@ async function checkSpec(spec, signal) {
   later(() => Promise.all([price(spec, signal), drawPartition(spec, signal)]));
 }
 
+/** @param {Document} sweep @param {string} text @param {AbortSignal} signal */
 async function checkSweep(sweep, text, signal) {
   const plan = await api.checkSweep(text, signal);
   if (!plan.ok) return refuse(problemsOf(plan));
@@ -421,16 +466,18 @@ async function checkSweep(sweep, text, signal) {
   );
 }
 
-/** What takes longer waits until nothing was typed for a moment. */
+/** What takes longer waits until nothing was typed for a moment. @param {() => unknown} work */
 function later(work) {
   clearTimeout(pricing);
   pricing = window.setTimeout(work, 300);
 }
 
+/** @param {unknown} error */
 function unlessAborted(error) {
-  if (error.name !== "AbortError") throw error;
+  if (!isAborted(error)) throw error;
 }
 
+/** @type {Record<CostEstimate["basis"], (count: number) => string>} */
 const BASIS = {
   measured: (count) => `Measured: ${plural(count, "experiment")} with the same method, data and training`,
   scaled: (count) =>
@@ -458,7 +505,7 @@ function showFigures(figures) {
   setText(one("#no-cost"), "");
 }
 
-/** @param {any} estimate null: nothing can be said @param {string} [reason] why not */
+/** @param {CostEstimate|null} estimate null: nothing can be said @param {string} reason why not */
 function showCost(estimate, reason = "") {
   if (!estimate) {
     setText(button, "Queue 1 experiment");
@@ -486,9 +533,11 @@ function showCost(estimate, reason = "") {
   ]);
 }
 
+/** @param {SweepCheck} plan */
 function showPlan(plan) {
   const { cost } = plan;
   setText(button, queueText(plan));
+  /** @type {(text: string) => string} */
   const words = (text) => text.replace(/ on .*|;.*/, "");
   showFigures([
     {
@@ -502,15 +551,17 @@ function showPlan(plan) {
   ]);
 }
 
+/** @param {Document} spec @param {AbortSignal} signal */
 async function price(spec, signal) {
   try {
     const { estimate, reason } = await api.estimate(spec, signal);
     showCost(estimate, reason ?? "");
   } catch (error) {
-    if (error.name !== "AbortError") showCost(null, error.message);
+    if (!isAborted(error)) showCost(null, messageOf(error));
   }
 }
 
+/** @param {Document} spec @param {AbortSignal} signal */
 async function drawPartition(spec, signal) {
   const key = JSON.stringify([spec.dataset, spec.partition, spec.clients, spec.seed, isSweep(current)]);
   if (key === drawn) return;
@@ -520,9 +571,9 @@ async function drawPartition(spec, signal) {
     map.set({ values: found.counts, rowTitle: "Client", columnTitle: "Class", unit: "samples" });
     setText(one("#partition-notes"), `${isSweep(current) ? "Of the first experiment. " : ""}${found.notes.join(" ")}`);
   } catch (error) {
-    if (error.name === "AbortError") return;
+    if (isAborted(error)) return;
     drawn = "";
-    map.fail(`The partition cannot be drawn here. ${error.message}`);
+    map.fail(`The partition cannot be drawn here. ${messageOf(error)}`);
   }
 }
 
@@ -541,10 +592,15 @@ function checkSoon() {
   }, 250);
 }
 
+/** @param {string} text */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-/** A Python string on several lines: whatever is quoted in the text, three quotes never stand together. */
+/**
+ * A Python string on several lines: whatever is quoted in the text, three quotes never stand together.
+ * @param {string} text
+ */
 const multiline = (text) =>
   `"""\n${text.replaceAll("\\", "\\\\").replaceAll('"""', '\\"\\"\\"').replace(/"$/, '\\"')}"""`;
+/** @type {Record<"spec"|"sweep", Record<string, (document: Document) => string>>} */
 const COPIES = {
   spec: {
     yaml: (spec) => specYaml(spec),
@@ -588,26 +644,38 @@ function base() {
 /** The preset in use, and the document before it. @type {{name: string, before: any}|null} */
 let preceded = null;
 
-/** The document with a block of settings changed for each of its methods: fields that the preset has of its own. */
+/**
+ * The document with a block of settings changed for each of its methods: fields that the preset has of its own.
+ * @param {Document} document @param {(block: any) => any} change
+ */
 function withMethods(document, change) {
   const methods = valuesOf(document, "algorithm");
   if (methods) return withValues(document, "algorithm", methods.map(change));
   return withShared(document, "algorithm", change(sharedOf(document, "algorithm")));
 }
 
-/** Fields of the spec that a preset sets, a path for each. @returns {[string, unknown][]} */
+/** Fields of the spec that a preset sets, a path for each. @param {string} name @returns {[string, unknown][]} */
 function presetFields(name) {
+  /** @type {(value: unknown) => value is object} */
   const isBlock = (value) => value !== null && typeof value === "object";
-  return Object.entries(catalogue.presets[name]).flatMap(([key, value]) =>
-    isBlock(value) ? Object.entries(value).map(([inner, set]) => [`${key}.${inner}`, set]) : [[key, value]]
-  );
+  /** @type {[string, unknown][]} */
+  const found = [];
+  for (const [key, value] of Object.entries(catalogue.presets[name])) {
+    if (!isBlock(value)) found.push([key, value]);
+    else for (const [inner, set] of Object.entries(value)) found.push([`${key}.${inner}`, set]);
+  }
+  return found;
 }
 
-/** Puts a paper's values into the document: what the preset names is overwritten, the rest stays. */
+/**
+ * Puts a paper's values into the document: what the preset names is overwritten, the rest stays.
+ * @param {string} name
+ */
 function applyPreset(name) {
   const before = withoutPreset(base());
   preceded = name ? { name, before } : null;
   if (!name) return write(before);
+  /** @type {(block: Document) => Document} */
   const own = (block) => ({ ...block, ...algorithmOf(block?.name)?.presets?.[name] });
   const changed = presetFields(name).reduce(
     (document, [path, value]) => withShared(document, path, value),
@@ -616,11 +684,15 @@ function applyPreset(name) {
   return write(changed);
 }
 
-/** What the preset set is again as it was before it; what was changed by hand since then stays. */
+/**
+ * What the preset set is again as it was before it; what was changed by hand since then stays.
+ * @param {Document} document
+ */
 function withoutPreset(document) {
   if (!preceded) return document;
   const { name, before } = preceded;
   const earlier = [valuesOf(before, "algorithm") ?? sharedOf(before, "algorithm")].flat();
+  /** @type {(block: Document) => Document} */
   const back = (block) => {
     const old = earlier.find((item) => item?.name === block?.name);
     const set = Object.entries(algorithmOf(block?.name)?.presets?.[name] ?? {}).filter(([key, value]) =>
@@ -639,6 +711,7 @@ function withoutPreset(document) {
   return withMethods(restored, back);
 }
 
+/** @param {unknown} one_ @param {unknown} other */
 const same = (one_, other) => JSON.stringify(one_) === JSON.stringify(other);
 
 async function submit() {
@@ -652,9 +725,9 @@ async function submit() {
     keepDraft(DRAFT, null);
     location.assign(page);
   } catch (error) {
-    notice(`Not queued: ${error.message}`, "error");
+    notice(`Not queued: ${messageOf(error)}`, "error");
     if (area.value !== text) return; // the new text is being checked
-    refuse(error.errors ?? [{ field: "", message: error.message }], "Not queued");
+    refuse(problemsIn(error), "Not queued");
     good = job;
     button.disabled = false;
   }
@@ -689,7 +762,7 @@ one("#start-over").addEventListener("click", () => {
   history.replaceState(null, "", location.pathname);
   preceded = null;
   preset.value = "";
-  area.value = specYaml(example(choices.algorithm.choices.idOf(firstSpec(current).algorithm) ?? first.id));
+  area.value = specYaml(example(firstSpec(current).algorithm?.name ?? first.id));
   editor.drawLines();
   check();
 });

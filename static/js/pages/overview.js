@@ -1,5 +1,10 @@
 // The overview: what failed, runs, waits and finished, current without a reload.
 
+/**
+ * @import { SweepSummary } from "../api.d.ts"
+ * @import { Experiment, OverviewPage } from "../types.d.ts"
+ */
+
 import { countOf, countsText, ENDED, sweepTitle } from "../cells.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
@@ -12,10 +17,13 @@ import { sparkline } from "../sparkline.js";
 import { datasetText, experimentTitle, nameParts } from "../spec.js";
 import { ago, clock, duration, integer, NONE, percent, percentNumber } from "../units.js";
 
+/** @type {OverviewPage} */
 let data = pageData();
 
+/** @param {Experiment} experiment */
 const link = (experiment) =>
   nameLink(`/experiments/${experiment.id}`, nameParts(experimentTitle(experiment, methodTitle)));
+/** @param {Experiment} experiment */
 const method = (experiment) =>
   h(
     "span",
@@ -24,6 +32,7 @@ const method = (experiment) =>
     methodTitle(experiment.spec.algorithm.name),
   );
 
+/** @param {string} name @param {string} value @param {string} detail @param {boolean} some */
 function figure(name, value, detail, some = false) {
   const box = one(`[data-figure="${name}"]`);
   setText(one(".figure-value", box), value);
@@ -31,11 +40,15 @@ function figure(name, value, detail, some = false) {
   box.toggleAttribute("data-some", some);
 }
 
+/** @param {Experiment} experiment */
 function done(experiment) {
   return Math.max(0, Math.min(experiment.rounds, experiment.next_round - 1));
 }
 
-/** From its own last rounds, else from what is known of its kind. */
+/**
+ * From its own last rounds, else from what is known of its kind.
+ * @param {Experiment} experiment @returns {number|null}
+ */
 function secondsLeft(experiment) {
   const seconds = (data.curves[experiment.id]?.seconds ?? []).slice(1).slice(-10);
   const one_ = seconds.length
@@ -46,27 +59,37 @@ function secondsLeft(experiment) {
     : one_ * (experiment.rounds - done(experiment)) + (data.once[experiment.id] ?? 0);
 }
 
+/** @param {(number|null)[]} times @returns {times is number[]} */
+function allKnown(times) {
+  return times.every((time) => time !== null);
+}
+
+/** How long an experiment takes and when it ends, in seconds from now. @typedef {{takes: number|null, end: number|null}} Planned */
+
 /**
  * When each waiting experiment ends if the slots take them in order, and when the whole queue does; unknown after one
  * whose duration is unknown. Those that are not shown are shared out evenly.
  */
 function schedule() {
   const slots = Math.max(1, data.slots || data.running.length);
+  /** @type {(number|null)[]} */
   const free = data.running.map((experiment) => secondsLeft(experiment)).slice(0, slots);
   while (free.length < slots) free.push(0);
   const plan = data.queued.map((experiment) => {
     const takes = secondsLeft(experiment);
-    const soonest = free.every((time) => time !== null) ? free.indexOf(Math.min(...free)) : -1;
-    if (soonest < 0 || takes === null) return { takes, end: null };
-    free[soonest] += takes;
-    return { takes, end: free[soonest] };
+    if (!allKnown(free) || takes === null) return { takes, end: null };
+    const soonest = free.indexOf(Math.min(...free));
+    const end = free[soonest] + takes;
+    free[soonest] = end;
+    return { takes, end };
   });
-  const known = data.later_seconds !== null && free.every((time) => time !== null) &&
-    plan.every((item) => item.end !== null);
-  const work = free.reduce((sum, time) => sum + (time ?? 0), data.later_seconds ?? 0);
-  return { plan, end: known ? Math.max(...free, work / slots) : null };
+  const known = data.later_seconds !== null && plan.every((item) => item.end !== null);
+  if (!known || !allKnown(free)) return { plan, end: null };
+  const work = free.reduce((sum, time) => sum + time, data.later_seconds ?? 0);
+  return { plan, end: Math.max(...free, work / slots) };
 }
 
+/** @param {number|null} seconds */
 function at(seconds) {
   if (seconds === null) return NONE;
   const time = new Date(Date.now() + 1000 * seconds);
@@ -145,6 +168,7 @@ function render() {
   );
 }
 
+/** @param {SweepSummary} sweep */
 function sweepRow(sweep) {
   return h(
     "tr",
@@ -169,8 +193,10 @@ function sweepRow(sweep) {
   );
 }
 
+/** @param {Experiment[]} list */
 const comparison = (list) => `/compare?ids=${list.map((item) => item.id).join(",")}`;
 
+/** @param {string} where @param {Experiment[]} list */
 function offerComparison(where, list) {
   const link_ = /** @type {HTMLAnchorElement} */ (one(where));
   link_.hidden = list.length < 2;
@@ -178,6 +204,7 @@ function offerComparison(where, list) {
   link_.href = comparison(list);
 }
 
+/** @param {OverviewPage["workers"][number]} worker */
 function workerRow(worker) {
   const { silent } = worker;
   return h(
@@ -194,6 +221,7 @@ function workerRow(worker) {
   );
 }
 
+/** @param {(number|null)[]} lefts */
 function renderRunning(lefts) {
   one("#running-empty").hidden = data.running.length > 0;
   offerComparison("#compare-running", data.running);
@@ -245,6 +273,7 @@ function renderRunning(lefts) {
   );
 }
 
+/** @param {Planned[]} plan */
 function renderQueue(plan) {
   one("#queued").hidden = !data.queued.length;
   one("#queued-empty").hidden = data.queued.length > 0;

@@ -1,6 +1,8 @@
 // A new sweep: write the document, see what it would run and cost while writing, queue it.
 
-import { api, newKey } from "../api.js";
+/** @import { SweepCheck } from "../api.d.ts" */
+
+import { api, isAborted, messageOf, newKey, problemsIn } from "../api.js";
 import { fill, h, one, pageData, setText } from "../dom.js";
 import { keepDraft, keepInAddress, keptDraft, linkTo, makeEditor, textOfAddress } from "../editor.js";
 import { live } from "../live.js";
@@ -25,6 +27,7 @@ grid:
   training.lr: [0.01, 0.05]
 seeds: [42, 43, 44]
 `;
+/** @type {{seq: number, yaml: string|null}} */
 const data = pageData();
 const area = /** @type {HTMLTextAreaElement} */ (one("#document"));
 const button = /** @type {HTMLButtonElement} */ (one("#queue-it"));
@@ -39,6 +42,7 @@ let timer = 0;
  */
 let good = null;
 
+/** @param {string} state @param {string} text */
 function verdict(state, text) {
   const box = one("#verdict");
   box.dataset.state = state;
@@ -46,9 +50,11 @@ function verdict(state, text) {
   button.disabled = state !== "good";
 }
 
+/** @param {SweepCheck} plan */
 function showPlan(plan) {
   const reused = Object.entries(plan.reused).map(([state, count]) => `${integer(count)} ${state}`).join(", ");
   const notApplicable = plan.not_applicable.reduce((sum, item) => sum + item.experiments, 0);
+  /** @type {([string, string]|null)[]} */
   const facts = [
     ["Settings", integer(plan.cells)],
     ["Experiments", integer(plan.experiments)],
@@ -61,7 +67,9 @@ function showPlan(plan) {
   ];
   fill(
     one("#dry-run"),
-    facts.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value))),
+    facts.filter((fact) => fact !== null).map(([name, value]) =>
+      h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value))
+    ),
   );
   showNotApplicable(plan);
   setText(button, plan.ok ? queueText(plan) : "Queue the sweep");
@@ -98,8 +106,8 @@ async function check() {
     verdict("good", "Ready");
     return await rehearse(plan, () => api.rehearseSweep(text, signal), showPlan);
   } catch (error) {
-    if (error.name === "AbortError") return undefined;
-    const errors = error.errors ?? [{ field: "", message: error.message }];
+    if (isAborted(error)) return undefined;
+    const errors = problemsIn(error);
     showProblems(errors);
     showNoPlan("–");
     return verdict("bad", plural(errors.length, "problem"));
@@ -136,9 +144,9 @@ async function submit() {
     keepDraft(DRAFT, null);
     location.assign(`/sweeps/${made.id}`);
   } catch (error) {
-    notice(`Not queued: ${error.message}`, "error");
+    notice(`Not queued: ${messageOf(error)}`, "error");
     if (area.value !== job.text) return; // the new text is being checked
-    showProblems(error.errors ?? [{ field: "", message: error.message }]);
+    showProblems(problemsIn(error));
     verdict("bad", "Not queued");
     good = job;
     button.disabled = false;

@@ -1,9 +1,11 @@
 // One sweep: how far it is, and its table, which fills while the experiments run.
 
-import { api } from "../api.js";
+/** @import { CellView, Choice, DeliveryView, RunView, Spread, SweepView } from "../api.d.ts" */
+
+import { api, messageOf } from "../api.js";
 import { convergenceNode, NOTE } from "../convergence.js";
 import { cellText, countOf, countsText, ENDED, RETRIED, settingText, valueNode } from "../cells.js";
-import { fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
+import { all, fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
 import { live } from "../live.js";
 import { fieldHead } from "../series.js";
 import { notice, working } from "../shell.js";
@@ -12,14 +14,17 @@ import { clock, duration, integer, percentNumber } from "../units.js";
 const REFRESH = 1500;
 const MOST_COMPARED = 200;
 const MOST_FOLLOWED = 400;
+/** @type {SweepView} */
 let sweep = pageData().sweep;
 
+/** @param {string} name @param {string} value @param {string} detail */
 function figure(name, value, detail = "") {
   const box = one(`[data-figure="${name}"]`);
   setText(one(".figure-value", box), value);
   setText(one(".figure-detail", box), detail);
 }
 
+/** @param {Spread|null|undefined} spread */
 function accuracy(spread) {
   if (!spread) return "–";
   const mean = percentNumber(spread.mean, 2);
@@ -29,12 +34,13 @@ function accuracy(spread) {
 /**
  * The best of the cells under this cell's conditions, as it is printed so that equal texts are treated alike;
  * null where nothing is ranked.
+ * @param {CellView} cell @param {"best"|"final"} name
  */
 function top(cell, name) {
   if (!sweep.comparable || name !== cell.headline_rule) return null;
   const rivals = sweep.cells.filter((other) => other[name] && other.conditions === cell.conditions);
   return rivals.length > 1
-    ? Math.max(...rivals.map((other) => Number(percentNumber(other[name].mean, 2)))).toFixed(2)
+    ? Math.max(...rivals.map((other) => Number(percentNumber(other[name]?.mean, 2)))).toFixed(2)
     : null;
 }
 
@@ -46,7 +52,8 @@ function leader() {
     return { cell: null, why: "bold below: best under equal conditions" };
   }
   if (!measured.length) return { cell: null, why: "no experiment has finished yet" };
-  const level = (cell) => cell[cell.headline_rule].mean;
+  /** @param {CellView} cell */
+  const level = (cell) => cell[cell.headline_rule]?.mean ?? 0;
   return { cell: measured.reduce((a, b) => (level(b) > level(a) ? b : a)), why: "" };
 }
 
@@ -54,9 +61,10 @@ function experiments() {
   return sweep.cells.flatMap((cell) => cell.runs.map((run) => run.experiment));
 }
 
-/** The accuracy that counts of one run. */
+/** The accuracy that counts of one run. @param {RunView} run @param {"best"|"final"} rule */
 const judged = (run, rule) => run[`${rule}_accuracy`];
 
+/** @param {RunView} run @param {"best"|"final"} rule */
 function runTitle(run, rule) {
   const done = Math.max(0, Math.min(run.rounds, run.next_round - 1));
   const level = judged(run, rule);
@@ -68,7 +76,10 @@ function runTitle(run, rule) {
   return `Seed ${run.seed}: ${state}${run.reason ? `. ${run.reason}` : ""}`;
 }
 
-/** A dot for each seed: its state by shape and colour, its numbers in the title. */
+/**
+ * A dot for each seed: its state by shape and colour, its numbers in the title.
+ * @param {RunView} run @param {"best"|"final"} rule
+ */
 function seedDot(run, rule) {
   return h(
     "a",
@@ -88,6 +99,7 @@ function seedDot(run, rule) {
   );
 }
 
+/** @param {CellView} cell @param {number} index */
 function cellRow(cell, index) {
   const rounds = cell.runs.reduce(
     (sum, run) => sum + (ENDED.has(run.state) ? Math.max(0, run.next_round - 1) : run.rounds),
@@ -100,6 +112,7 @@ function cellRow(cell, index) {
   const running = cell.runs.map((run) => judged(run, rule)).filter((value) => value !== null);
   const sofar = !cell[rule] && running.length ? `${percentNumber(Math.max(...running))} so far` : null;
   const unlearned = cell.runs.filter((run) => run.no_convergence).length;
+  /** @type {(name: "best"|"final") => HTMLElement} */
   const number = (name) => {
     const bold = top(cell, name);
     const mean = cell[name] ? percentNumber(cell[name].mean, 2) : null;
@@ -223,6 +236,7 @@ function renderChoices() {
   panel.hidden = sweep.choices === null;
   if (sweep.choices === null) return;
   const { paths, groups } = sweep.choices;
+  /** @type {(spread: Spread|null|undefined) => HTMLElement} */
   const number = (spread) => h("td", { class: "num right" }, accuracy(spread));
   const right = { scope: "col", class: "right" };
   fill(
@@ -243,6 +257,8 @@ function renderChoices() {
       h("th", right, "Test (%)"),
     ),
   );
+  /** @param {Choice} group */
+  /** @type {(group: Choice) => HTMLElement} */
   const row = (group) => {
     const { on_validation: picked, on_test: best } = group;
     return h(
@@ -296,6 +312,7 @@ function deliveries() {
   one("#webhook").hidden = sweep.webhook === null;
   if (sweep.webhook === null) return;
   setText(one("#webhook-url"), sweep.webhook);
+  /** @param {DeliveryView} row */
   const text = (row) => {
     if (row.delivered_at) return `arrived ${clock(row.delivered_at)}`;
     const tries = `${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}`;
@@ -321,20 +338,22 @@ function refreshSoon() {
   }, REFRESH);
 }
 
+/** @param {SweepView} view */
 function show(view) {
   const focused = document.activeElement?.getAttribute("href");
   sweep = view;
   render();
-  if (focused?.startsWith("/experiments/")) document.querySelector(`#cells a[href="${CSS.escape(focused)}"]`)?.focus();
+  if (focused?.startsWith("/experiments/")) all(`#cells a[href="${CSS.escape(focused)}"]`)[0]?.focus();
 }
 
+/** @param {number|null} cell */
 async function retry(cell = null) {
   try {
     show(await working(api.retrySweep(sweep.id, cell)));
     follow();
     notice("Queued again. The earlier attempts stay in the list of experiments.");
   } catch (error) {
-    notice(`Not queued again: ${error.message}`, "error");
+    notice(`Not queued again: ${messageOf(error)}`, "error");
   }
 }
 
@@ -344,7 +363,7 @@ async function pauseOrResume() {
     show(await working(resume ? api.resumeSweep(sweep.id) : api.pauseSweep(sweep.id)));
     notice(resume ? "Back in the queue." : "Paused; running experiments finish their current round first.");
   } catch (error) {
-    notice(`Nothing was changed: ${error.message}`, "error");
+    notice(`Nothing was changed: ${messageOf(error)}`, "error");
   }
 }
 
@@ -353,7 +372,7 @@ async function cancel() {
     show(await working(api.cancelSweep(sweep.id)));
     notice("Cancelled. Stored rounds stay; Retry runs the cancelled ones again.");
   } catch (error) {
-    notice(`Not cancelled: ${error.message}`, "error");
+    notice(`Not cancelled: ${messageOf(error)}`, "error");
   }
 }
 
@@ -363,6 +382,7 @@ function follow() {
   live.start({ after: sweep.seq, experiments: ids.length <= MOST_FOLLOWED ? ids : [] });
 }
 
+/** @param {string} id */
 const mine = (id) => experiments().includes(id);
 live.onState((experiment) => mine(experiment.id) && refreshSoon());
 live.onRound((record) => mine(record.experiment) && refreshSoon());

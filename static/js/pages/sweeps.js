@@ -1,18 +1,22 @@
 // The list of sweeps with their progress, current without a reload.
 
-import { api } from "../api.js";
+/** @import { SweepSummary } from "../api.d.ts" */
+
+import { api, messageOf } from "../api.js";
 import { countOf, countsText, ENDED, sweepTitle, sweptText } from "../cells.js";
-import { fill, h, one, pageData, setText, stateChip } from "../dom.js";
+import { all, fill, h, one, pageData, setText, stateChip } from "../dom.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
 import { ago, clock, integer } from "../units.js";
 
 const REFRESH = 2000;
+/** @type {{seq: number, items: SweepSummary[], next: string|null}} */
 const data = pageData();
 let items = data.items;
 let next = data.next;
 const body = one("#sweeps tbody");
 
+/** @param {SweepSummary} sweep */
 function row(sweep) {
   const ended = countOf(sweep.counts, ENDED);
   return h(
@@ -20,8 +24,10 @@ function row(sweep) {
     {
       data: { state: sweep.state, id: sweep.id },
       on: {
-        click: (event) =>
-          !event.target.closest("a") && !String(getSelection()) && location.assign(`/sweeps/${sweep.id}`),
+        click: (event) => {
+          const target = /** @type {HTMLElement} */ (event.target);
+          if (!target.closest("a") && !String(getSelection())) location.assign(`/sweeps/${sweep.id}`);
+        },
       },
     },
     h(
@@ -62,7 +68,7 @@ function row(sweep) {
 function render() {
   const focused = document.activeElement?.closest("tr")?.dataset.id;
   fill(body, items.map(row));
-  if (focused) body.querySelector(`tr[data-id="${focused}"] a`)?.focus();
+  if (focused) all(`tr[data-id="${focused}"] a`, body)[0]?.focus();
   one("#sweeps").hidden = items.length === 0;
   one("#empty").hidden = items.length > 0;
   one("#new-sweep").hidden = items.length === 0; // the empty page has its own button
@@ -97,7 +103,7 @@ one("#more").addEventListener("click", async () => {
     next = answer.next;
     render();
   } catch (error) {
-    notice(`The next page could not be loaded. ${error.message}`, "error");
+    notice(`The next page could not be loaded. ${messageOf(error)}`, "error");
   }
 });
 live.onState(refreshSoon);

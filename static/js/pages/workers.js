@@ -1,12 +1,15 @@
 // The workers: who is there, since when, and on what.
 
+/** @import { WorkersPage } from "../types.d.ts" */
+
 import { fillRows, h, one, pageData, setText } from "../dom.js";
 import { live, perFrame } from "../live.js";
 import { ago, clock, formatBytes, integer, NONE } from "../units.js";
 
+/** @type {WorkersPage} */
 let data = pageData();
 
-/** Free of all. */
+/** Free of all. @param {number|undefined} free @param {number|undefined} total */
 function memory(free, total) {
   return total ? `${formatBytes(free, "IEC")} of ${formatBytes(total, "IEC")}` : null;
 }
