@@ -3,7 +3,7 @@
 /** @import { CostView, SweepCheck } from "./api.d.ts" */
 
 import { fill, h, one } from "./dom.js";
-import { duration, formatBytes, integer } from "./units.js";
+import { duration, formatBytes, formatFlops, integer } from "./units.js";
 
 /** @param {number} count @param {string} word */
 export function plural(count, word) {
@@ -38,6 +38,14 @@ export function bytesText({ cost }) {
   if (cost.bytes === null) return "no measurement yet";
   return `${formatBytes(cost.bytes)}${
     cost.unknown_bytes ? `; no measurement yet for ${integer(cost.unknown_bytes)}` : ""
+  }`;
+}
+
+/** What the clients compute, as far as it is known. @param {SweepCheck} plan */
+export function flopsText({ cost }) {
+  if (cost.flops === null) return "no measurement yet";
+  return `${formatFlops(cost.flops)}${
+    cost.unknown_flops ? `; no measurement yet for ${integer(cost.unknown_flops)}` : ""
   }`;
 }
 

@@ -71,6 +71,27 @@ def test_a_sweep_is_written_checked_queued_and_seen_to_the_end(product: Product,
     assert "4 / 4" in rows.first.inner_text()
 
 
+def test_the_price_of_a_sweep_tells_bytes_and_flops(product: Product, open_page: OpenPage) -> None:
+    text = yaml.safe_dump(DOCUMENT, sort_keys=False)
+    asked = {"content": text, "headers": {"content-type": "application/yaml"}}
+    cost = product.client.post("/api/sweeps/check?rehearse=true", **asked).json()["cost"]
+    assert cost["unknown_flops"] == 0
+    page = open_page("/sweeps/new")
+    shown = page.evaluate(
+        "async ([bytes, flops]) => (await import('/static/js/units.js')).formatBytes(bytes) + ' · ' +"
+        " (await import('/static/js/units.js')).formatFlops(flops)",
+        [cost["bytes"], cost["flops"]],
+    )
+    sent, computed = shown.split(" · ")
+    assert computed.endswith("FLOP")
+    page.locator("#document").fill(text)
+    for title, value in (("Communication", sent), ("Computation", computed)):
+        page.locator("#dry-run > div", has_text=title).get_by_text(value, exact=True).wait_for()
+    page.goto("/new")
+    page.locator("#spec").fill(text)
+    page.locator(".strip-figures > div", has_text="Total").get_by_text(shown, exact=True).wait_for()
+
+
 def test_text_that_cannot_be_read_marks_its_line_and_says_nothing_of_the_one_before(open_page: OpenPage) -> None:
     page = open_page("/sweeps/new", ignore=("422",))
     page.wait_for_selector('#verdict[data-state="good"]')

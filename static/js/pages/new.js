@@ -31,6 +31,7 @@ import {
 import {
   bytesText,
   costText,
+  flopsText,
   placeText,
   plural,
   problemsOf,
@@ -546,7 +547,13 @@ function showPlan(plan) {
       help: "A cell is one combination of the swept values",
     },
     { title: "To run", value: integer(plan.to_run), help: "Without those that are there already or not applicable" },
-    { title: "Total", value: words(bytesText(plan)), help: `Communication: ${bytesText(plan)}` },
+    {
+      title: "Total",
+      value: cost.bytes === null && cost.flops === null
+        ? words(bytesText(plan))
+        : `${formatBytes(cost.bytes)} · ${formatFlops(cost.flops)}`,
+      help: `Communication: ${bytesText(plan)}. Client computation: ${flopsText(plan)}`,
+    },
     { title: placeText(cost).replace("on", "On"), value: words(costText(plan)), help: costText(plan) },
   ]);
 }

@@ -7,7 +7,16 @@ import { fill, h, one, pageData, setText } from "../dom.js";
 import { keepDraft, keepInAddress, keptDraft, linkTo, makeEditor, textOfAddress } from "../editor.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
-import { bytesText, costText, plural, problemsOf, queueText, rehearse, showNotApplicable } from "../sweep-plan.js";
+import {
+  bytesText,
+  costText,
+  flopsText,
+  plural,
+  problemsOf,
+  queueText,
+  rehearse,
+  showNotApplicable,
+} from "../sweep-plan.js";
 import { integer } from "../units.js";
 
 const DRAFT = "fedarena.sweep-draft";
@@ -64,6 +73,7 @@ function showPlan(plan) {
     plan.excluded ? ["Excluded", integer(plan.excluded)] : null,
     ["Time", costText(plan)],
     ["Communication", bytesText(plan)],
+    ["Computation", flopsText(plan)],
   ];
   fill(
     one("#dry-run"),
@@ -77,7 +87,7 @@ function showPlan(plan) {
 
 /** Until a document is understood, what another one would run says nothing about it. @param {string} value */
 function showNoPlan(value) {
-  const facts = ["Cells", "Experiments", "To run", "Time", "Communication"];
+  const facts = ["Cells", "Experiments", "To run", "Time", "Communication", "Computation"];
   fill(one("#dry-run"), facts.map((name) => h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value))));
   showNotApplicable(null);
   setText(button, "Queue the sweep");
