@@ -303,7 +303,7 @@ def test_clients_are_read_again_while_rounds_come_fast_and_a_late_answer_is_drop
 ) -> None:
     page = open_page("/compare")
     page.evaluate("""async () => {
-        const { ClientTable } = await import("/static/js/compare-views.js");
+        const { ClientTable } = await import("/static/js/compare/views.js");
         const [table, timers, wait] = [new ClientTable(() => {}), [], window.setTimeout.bind(window)];
         window.setTimeout = (call, after) => (after === 3000 ? timers.push(call) : wait(call, after));
         Object.assign(window, { table, timers });

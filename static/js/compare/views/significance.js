@@ -1,0 +1,162 @@
+// Paired tests between the groups.
+
+/**
+ * @import { Pair } from "../../api.d.ts"
+ * @import { Shown } from "./clients.js"
+ * @import { Experiment } from "../../types.d.ts"
+ */
+
+import { Answer } from "../../answer.js";
+import { api } from "../../api.js";
+import { swatch } from "../../chart-swatch.js";
+import { fill, h, one, setText } from "../../dom.js";
+import { points } from "./scale.js";
+
+/** @param {number|null} value */
+const pText = (value) => (value === null ? "–" : value < 0.001 ? "< 0.001" : value.toFixed(3));
+/** @param {number|null} value @param {number} digits */
+const number = (value, digits = 2) =>
+  value === null ? "–" : `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
+
+/** Paired tests between the groups, computed by the server. */
+export class Significance {
+  /** @param {HTMLElement} root @param {() => void} arrived */
+  constructor(root, arrived) {
+    this.root = root;
+    this.answer = new Answer(({ ids, ...options }) => api.significance(ids, options), arrived, { pause: 5000 });
+    /** @type {unknown[][]} */
+    this.rows = [];
+  }
+
+  /**
+   * @param {Shown[]} groups @param {Experiment[]} experiments
+   * @param {{at: string, by: string, reference: string}} options
+   */
+  update(groups, experiments, options) {
+    this.answer.need({ ids: experiments.map((item) => item.id), ...options }, experiments);
+    this.render(groups);
+  }
+
+  /** @param {Shown[]} groups */
+  render(groups) {
+    const note = one(".significance-note", this.root);
+    const table = one("table", this.root);
+    const { value: answer, error } = this.answer;
+    table.hidden = !answer?.pairs.length;
+    if (!answer?.pairs.length) {
+      setText(note, error || (answer ? "There is one group only, so there is nothing to test." : "Computing …"));
+      this.rows = [];
+      return;
+    }
+    const look = new Map(groups.map((group) => [group.label, group.style]));
+    const corrected = answer.pairs.length > 1;
+    const p = corrected ? "p (Holm)" : "p";
+    /** @type {(label: string) => HTMLElement} */
+    const name = (label) => {
+      const style = look.get(label);
+      return h("span", { class: "method" }, style ? swatch(style) : null, label);
+    };
+    this.rows = [
+      [
+        "Method A",
+        "Method B",
+        "Clients",
+        "Wins",
+        "Losses",
+        "Mean difference (points)",
+        `Wilcoxon ${p}`,
+        "Rank-biserial r",
+        "Seeds",
+        "Mean difference (points)",
+        `Paired t ${p}`,
+        "d_z",
+      ],
+    ];
+    const all = answer.pairs.map(remarksOf);
+    // what is true of all pairs is said once, below
+    const common = all.length > 1 ? all[0].filter((one) => all.every((remarks) => remarks.includes(one))) : [];
+    const special = all.some((remarks) => remarks.length > common.length);
+    const body = answer.pairs.map(({ first, second, clients, seeds }) => {
+      /** @type {(test: {p: number|null, p_holm: number|null}) => number|null} */
+      const chosen = (test) => (corrected ? test.p_holm : test.p);
+      const cells = [
+        [String(clients.n)],
+        [String(clients.wins)],
+        [String(clients.losses)],
+        [clients.mean_difference === null ? "–" : points(clients.mean_difference)],
+        [pText(chosen(clients)), chosen(clients), clients.note],
+        [number(clients.rank_biserial)],
+        [String(seeds.n)],
+        [
+          seeds.mean_difference === null ? "–" : points(seeds.mean_difference),
+          null,
+          seeds.low === null || seeds.high === null
+            ? ""
+            : `95 % interval ${points(seeds.low)} to ${points(seeds.high)}`,
+        ],
+        [pText(chosen(seeds)), chosen(seeds), seeds.note],
+        [number(seeds.d_z)],
+      ];
+      this.rows.push([first, second, ...cells.map(([text]) => text)]);
+      const remark = remarksOf({ clients, seeds })
+        .filter((one) => !common.includes(one))
+        .join(" ");
+      return h(
+        "tr",
+        {},
+        h("th", { scope: "row" }, name(first)),
+        h("td", {}, name(second)),
+        cells.map(([text, value, title]) =>
+          h(
+            "td",
+            { class: `num right${typeof value === "number" && value < 0.05 ? " best" : ""}`, title: title || null },
+            text,
+          )
+        ),
+        special ? h("td", { class: "remark" }, remark) : null,
+      );
+    });
+    fill(
+      one("thead", table),
+      h(
+        "tr",
+        {},
+        h("td", { colspan: 2 }),
+        h("th", { scope: "colgroup", colspan: 6, class: "group" }, "Over clients: Wilcoxon signed-rank"),
+        h("th", { scope: "colgroup", colspan: 4, class: "group" }, "Over seeds: paired t"),
+        special ? h("td", {}) : null,
+      ),
+      h(
+        "tr",
+        {},
+        ["Method A", "Method B"].map((text) => h("th", { scope: "col" }, text)),
+        ["Clients", "Wins", "Losses", "Difference", p, "r", "Seeds", "Difference", p, "d"].map((text, place) =>
+          h("th", { scope: "col", class: "right", title: HELP[place] }, text === "d" ? ["d", h("sub", {}, "z")] : text)
+        ),
+        special ? h("th", { scope: "col" }, "Remarks") : null,
+      ),
+    );
+    fill(one("tbody", table), body);
+    setText(note, [...common, answer.note].join(" "));
+  }
+}
+
+/** @param {Pick<Pair, "clients"|"seeds">} pair @returns {string[]} */
+function remarksOf({ clients, seeds }) {
+  /** @type {(who: string, note: string) => string[]} */
+  const sentences = (who, note) => (note ? note.split(/(?<=[.]) /).map((one) => `${who}: ${one}`) : []);
+  return [...sentences("Clients", clients.note), ...sentences("Seeds", seeds.note)];
+}
+
+const HELP = [
+  "Clients that both were tested on",
+  "Clients on which A is better",
+  "Clients on which B is better",
+  "Mean difference in accuracy, A minus B, in points",
+  "Two-sided p value of Wilcoxon's signed-rank test over the clients; bold below 0.05",
+  "Rank-biserial correlation: 1 when A is always better, −1 when B is",
+  "Seeds that both ran with",
+  "Mean difference in accuracy, A minus B, in points",
+  "Two-sided p value of the paired t test over the seeds; bold below 0.05",
+  "Cohen's d of the differences: their mean in their standard deviations",
+];
