@@ -1,8 +1,8 @@
 // A chart as a standalone SVG file for papers and slides: always on white, with the light theme's colours.
 
-/** @import { Line } from "./chart.js" */
+/** @import { Line } from "./chart-data.js" */
 
-import { LABEL_HEIGHT, spread } from "./chart.js";
+import { LABEL_HEIGHT, spread } from "./chart-data.js";
 import { contextOf } from "./dom.js";
 import { escapeXml } from "./svg-pen.js";
 import { axisTitle, QUANTITIES } from "./units.js";

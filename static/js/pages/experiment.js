@@ -2,7 +2,8 @@
 
 /**
  * @import { RoundRecord } from "../api.d.ts"
- * @import { Line, Options } from "../chart.js"
+ * @import { Line } from "../chart-data.js"
+ * @import { Options } from "../chart.js"
  * @import { Heat } from "../heatmap.js"
  * @import { Child, ExperimentPage } from "../types.d.ts"
  * @import { QuantityName } from "../units.js"

@@ -5,7 +5,8 @@
  * @import { Experiment, Style } from "../../types.d.ts"
  */
 
-import { MOST_END_LABELS, spread as apart } from "../../chart.js";
+import { MOST_END_LABELS } from "../../chart.js";
+import { spread as apart } from "../../chart-data.js";
 import { axis, colourOn, FONT, Plot, tip } from "../../chart-echarts.js";
 import { average, fieldHead, fieldTitle, flatten, METHOD, show, std } from "../../series.js";
 import { percent } from "../../units.js";
