@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from pydantic import Field
 from torch import nn
@@ -15,6 +15,9 @@ from engine.models import ARCHITECTURES, SplitModel, build, check
 
 class AveragesModule(Algorithm[P]):
     """One module of every client is shared: θ = Σ w_k θ_k over the clients of a group that took part."""
+
+    server_does_more: ClassVar[bool] = False
+    """Whether the server makes something else of what it is sent than this mean."""
 
     @abstractmethod
     def shared(self, client: Client) -> nn.Module:

@@ -51,6 +51,8 @@ class FedGH(SharesHead[FedGHParams]):
         heterogeneous="any models with one linear layer as head",
     )
 
+    server_does_more = True  # it trains the head on prototypes
+
     def local_update(self, client: Client, received: Payload) -> Payload:
         self.receive(client, received)
         fit_classifier(client)

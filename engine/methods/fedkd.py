@@ -89,6 +89,7 @@ class FedKD(SharesSmallModel[FedKDParams]):
         family="mutual",
         traces=(Trace("svd_flops", "FLOPs of the SVD", "FLOPs"),),
     )
+    server_does_more = True  # it adds the compressed mean of compressed updates
     shared_state = frozenset({"base", "update", "model"})
     """The θ before the newest, the message that leads from one to the other, and a message with all of θ."""
 

@@ -46,6 +46,7 @@ class SCAFFOLD(AveragesModels[SCAFFOLDParams]):
     )
     tested = Moment.BEFORE_LOCAL_WORK
     shared_state = frozenset({"control"})
+    server_does_more = True  # it goes a step of η_g toward the mean, and averages the variates too
 
     def why_not(self) -> str | None:
         if self.params.use_control and self.setup.training.lr == 0:

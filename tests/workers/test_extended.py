@@ -19,7 +19,7 @@ from app.store.states import State
 from app.store.tables import Experiment
 from engine.records import headline
 from engine.runtime.checkpoint import Checkpoints
-from tests.engine.methods.federation import parts as all_parts
+from engine.testing import parts as all_parts
 from tests.services import http, look, serving, submit
 from tests.workers.processes import rounds_computed, stored, undisturbed
 from workers.job import run_next

@@ -6,36 +6,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.kit.contract import Client, Payload, ServerState
+from engine.kit.contract import Client, Payload
 from engine.kit.flops import forward_flops
 from engine.kit.tensors import Tensors, copy_tensors
 from engine.models import count
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
+from engine.testing import parts, same
 
 PLAIN = {"epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.0}
 ALONE: dict[str, Any] = {"participation": 0.1, "rounds": 1}  # one client in the cohort
-EQUAL: dict[str, Any] = {  # all take part with equal n_k
-    "participation": 1.0,
-    "partition": {"name": "balanced", "classes_per_client": 2, "local_size": 20},
-}
 UNEQUAL: dict[str, Any] = {"partition": {"name": "dirichlet", "beta": 1.0}}
-
-
-def parts(server: ServerState) -> dict[str, Payload]:
-    """All sets of tensors that the server has: those of its groups, and those it holds beside them."""
-    shared = {f"{name} of {group}": own for name, groups in server.shared.items() for group, own in groups.items()}
-    return {**server.groups, **shared}
 
 
 def server_history(spec: ExperimentSpec) -> list[dict[str, Tensors]]:
     """The server's tensors after round 0, 1, …, T."""
     run = Run(spec)
     return [{name: copy_tensors(tensors) for name, tensors in parts(run.server).items()} for _record in run.rounds()]
-
-
-def same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def same_servers(first: ExperimentSpec, second: ExperimentSpec) -> bool:

@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from engine.kit.distillation import learn_share
 from engine.runtime.run import Run
+from engine.testing import Stage
 from tests.engine.conftest import SpecMaker, records_of
 from tests.engine.methods.mutual import (
     COLOUR,
@@ -17,7 +18,6 @@ from tests.engine.methods.mutual import (
     models_after_every_round,
     only_record,
 )
-from tests.engine.methods.test_contract import Stage
 
 LABELS_ONLY = {"name": "fedapen", "use_kl": False, "use_ensemble": False, "adaptability_ratio": 0}
 

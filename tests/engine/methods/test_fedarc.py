@@ -12,10 +12,10 @@ from engine.kit.flops import forward_flops
 from engine.kit.moving_mean import MovingMeans
 from engine.runtime.run import Run
 from engine.spec.problems import SpecError
+from engine.testing import Stage
 from tests.engine.conftest import SpecMaker, records_of
 from tests.engine.methods.byhand import TRAINING, alike, batches, descend, everything, trainable, unit
 from tests.engine.methods.federation import ALONE, finished, weights_of
-from tests.engine.methods.test_contract import Stage
 
 
 class ByHand:

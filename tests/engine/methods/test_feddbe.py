@@ -10,8 +10,9 @@ from engine.kit.modules import Vector
 from engine.kit.tensors import copy_tensors
 from engine.methods.feddbe import OFFSET
 from engine.runtime.run import Run
+from engine.testing import same
 from tests.engine.conftest import SpecMaker, records_of
-from tests.engine.methods.federation import ALONE, finished, own, prices, same, same_servers
+from tests.engine.methods.federation import ALONE, finished, own, prices, same_servers
 
 OFF = {"name": "feddbe", "mean_weight": 0, "train_bias": False}
 

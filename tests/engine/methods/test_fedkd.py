@@ -12,6 +12,7 @@ from engine.kit.tensors import copy_tensors, count_scalars, shares, weighted_mea
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import SpecError
+from engine.testing import Stage
 from tests.engine.conftest import SpecMaker, records_of
 from tests.engine.methods.mutual import (
     ONE_OF_TEN,
@@ -21,7 +22,6 @@ from tests.engine.methods.mutual import (
     models_after_every_round,
     only_record,
 )
-from tests.engine.methods.test_contract import Stage
 
 KD: dict[str, Any] = {"name": "fedkd", "small_model": "compfl-cnn"}  # its matrices are decomposed in no time
 LABELS_ONLY = {**KD, "kd_weight": 0, "hidden_weight": 0}

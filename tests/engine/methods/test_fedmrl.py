@@ -11,9 +11,9 @@ from engine.methods.fedmrl import FedMRL
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import SpecError
+from engine.testing import Stage
 from tests.engine.conftest import SpecMaker, records_of
 from tests.engine.methods.mutual import COLOUR, ONE_OF_TEN, by_preset, forward_prices, histories, only_record
-from tests.engine.methods.test_contract import Stage
 
 FUSION_ONLY = {"name": "fedarc", "residuals": False, "anchor_weight": 0, "share_head": True, "small_model": "cnn-5"}
 

@@ -7,8 +7,9 @@ import pytest
 from engine.kit.tensors import live_tensors
 from engine.runtime.run import Run
 from engine.spec.problems import SpecError
+from engine.testing import same
 from tests.engine.conftest import SpecMaker, records_of
-from tests.engine.methods.federation import ALONE, finished, local_work, own, prices, same, same_servers
+from tests.engine.methods.federation import ALONE, finished, local_work, own, prices, same_servers
 
 LIKE_FEDPER = {"name": "fedrep", "head_epochs": 0, "body_epochs": 2, "freeze_head": False}
 

@@ -12,8 +12,9 @@ from engine.data.partition import ClientShare
 from engine.kit.tensors import live_tensors
 from engine.methods.fedrod import RESIDUAL, log_counts
 from engine.runtime.run import Run
+from engine.testing import same
 from tests.engine.conftest import SpecMaker, records_of
-from tests.engine.methods.federation import ALONE, finished, local_work, own, prices, same, same_servers
+from tests.engine.methods.federation import ALONE, finished, local_work, own, prices, same_servers
 
 ONE_STEP: dict[str, Any] = {
     "models": {"family": "tiny-mlp"},

@@ -7,17 +7,9 @@ import torch
 
 from engine.kit.tensors import live_tensors
 from engine.runtime.run import Run
+from engine.testing import same
 from tests.engine.conftest import SpecMaker, records_of
-from tests.engine.methods.federation import (
-    ALONE,
-    finished,
-    local_work,
-    own,
-    prices,
-    same,
-    same_servers,
-    server_history,
-)
+from tests.engine.methods.federation import ALONE, finished, local_work, own, prices, same_servers, server_history
 
 TUNED = ["fedavg-ft", "fedbabu"]
 

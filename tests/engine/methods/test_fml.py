@@ -9,6 +9,7 @@ import torch
 from engine.kit.tensors import count_scalars, shares, weighted_mean
 from engine.methods.fml import mutual_loss
 from engine.runtime.run import Run
+from engine.testing import Stage
 from tests.engine.conftest import SpecMaker, records_of, same_results
 from tests.engine.methods.mutual import (
     COLOUR,
@@ -18,7 +19,6 @@ from tests.engine.methods.mutual import (
     models_after_every_round,
     only_record,
 )
-from tests.engine.methods.test_contract import Stage
 
 
 @pytest.mark.parametrize("protocol", ["A", "B", "C"])

@@ -10,14 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from engine.kit.contract import Client, Payload
-from engine.kit.sharing import AveragesModule
-from engine.kit.tensors import Tensors, copy_tensors, weighted_mean
-from engine.methods import REGISTRY
+from engine.kit.tensors import Tensors, copy_tensors
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
+from engine.testing import EQUAL, same
 from tests.engine.conftest import SpecMaker
-from tests.engine.methods.federation import EQUAL, PLAIN, same
-from tests.engine.methods.test_contract import Stage
+from tests.engine.methods.federation import PLAIN
 from tests.engine.methods.test_proximal import WITH_DROPOUT
 
 ONE_CLIENT: dict[str, Any] = {"clients": 1, "partition": {"name": "iid"}, "participation": 1.0}
@@ -82,20 +80,3 @@ def test_both_have_the_same_models_after_every_round(identity: Identity, small_s
     assert not all(same(a, b) for a, b in zip(start, end, strict=True)), "nothing was learned"
     for ours, theirs in zip(first, second, strict=True):
         assert all(same(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
-AVERAGING = [
-    name
-    for name, method in REGISTRY.items()
-    if issubclass(method, AveragesModule) and name not in {"fedgh", "fedkd", "scaffold"}  # their server does more
-]
-
-
-@pytest.mark.parametrize("name", AVERAGING)
-def test_with_everyone_there_and_equal_sizes_the_average_is_uniform(name: str, small_spec: SpecMaker) -> None:
-    stage = Stage(Run(small_spec(name, **EQUAL)))
-    uploads = [stage.upload(client) for client in range(stage.run.setup.clients)]
-    state = stage.algorithm.aggregate(stage.run.server, uploads, 1)
-    for group in {upload.group for upload in uploads}:
-        sent = [upload.payload for upload in uploads if upload.group == group]
-        assert same(state.groups[group], weighted_mean(sent, [1 / len(sent)] * len(sent)))

@@ -10,10 +10,10 @@ from engine.kit.contract import Client
 from engine.methods.pfedafm import HISTOGRAM_BINS
 from engine.runtime import evaluation
 from engine.runtime.run import Run
+from engine.testing import Stage
 from tests.engine.conftest import SpecMaker, records_of
 from tests.engine.methods.byhand import TRAINING, Unit, alike, batches, descend, trainable, unit
 from tests.engine.methods.federation import finished, weights_of
-from tests.engine.methods.test_contract import Stage
 
 
 def alphas(run: Run) -> list[torch.Tensor]:

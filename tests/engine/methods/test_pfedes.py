@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy
 from engine.methods.pfedes import PROXIES
 from engine.models import Proxy, count
 from engine.runtime.run import Run
+from engine.testing import Stage
 from tests.engine.conftest import SpecMaker
 from tests.engine.methods.byhand import TRAINING, alike, batches, descend, trainable, unit
 from tests.engine.methods.federation import weights_of
-from tests.engine.methods.test_contract import Stage
 
 
 @pytest.mark.parametrize("client_id", [0, 1, 2])  # the third has batch norm

@@ -14,9 +14,9 @@ from engine.models import build
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import SpecError
+from engine.testing import Stage, same
 from tests.engine.conftest import SpecMaker, records_of
-from tests.engine.methods.federation import own, same
-from tests.engine.methods.test_contract import Stage
+from tests.engine.methods.federation import own
 
 PROPOSED = ("pfedafm", "pfedes", "fedarc", "compfl")
 

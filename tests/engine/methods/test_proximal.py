@@ -10,8 +10,9 @@ from engine.kit.training import proximity
 from engine.methods.ditto import PERSONAL, DittoParams
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
+from engine.testing import same
 from tests.engine.conftest import SpecMaker, records_of
-from tests.engine.methods.federation import ALONE, PLAIN, finished, local_work, own, prices, same, same_servers
+from tests.engine.methods.federation import ALONE, PLAIN, finished, local_work, own, prices, same_servers
 
 WITH_DROPOUT: dict[str, Any] = {
     "models": {"family": "googlenet"},

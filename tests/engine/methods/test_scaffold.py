@@ -10,10 +10,10 @@ from engine.kit.modules import Shadow
 from engine.kit.sgd import SGD
 from engine.kit.tensors import join_groups, split_groups
 from engine.runtime.run import Run
+from engine.testing import EQUAL, same
 from tests.engine.conftest import SpecMaker, records_of
 from tests.engine.methods.federation import (
     ALONE,
-    EQUAL,
     PLAIN,
     UNEQUAL,
     close,
@@ -21,7 +21,6 @@ from tests.engine.methods.federation import (
     local_work,
     own,
     prices,
-    same,
     server_history,
 )
 

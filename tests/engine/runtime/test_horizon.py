@@ -13,8 +13,8 @@ from engine.runtime.checkpoint import Checkpoints
 from engine.runtime.horizon import Untellable, at_horizon
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
+from engine.testing import parts
 from tests.engine.conftest import SpecMaker, records_of
-from tests.engine.methods.federation import parts
 
 SHORT, LONG = 3, 6
 Tensors = dict[str, torch.Tensor]

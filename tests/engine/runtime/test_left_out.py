@@ -20,8 +20,9 @@ from engine.runtime.checkpoint import Checkpoints, rounds_with_checkpoints
 from engine.runtime.run import Diverged, Run
 from engine.runtime.screening import NOT_FINITE, screened
 from engine.spec.experiment import ExperimentSpec
+from engine.testing import parts, same
 from tests.engine.conftest import SpecMaker, records_of, same_results
-from tests.engine.methods.federation import parts, same, server_history
+from tests.engine.methods.federation import server_history
 
 METHODS = list(REGISTRY)
 TALKATIVE = [method for method in METHODS if method != "standalone"]

@@ -7,8 +7,8 @@ import pytest
 from engine.records import RoundRecord
 from engine.runtime.run import Diverged, Interrupted, Run
 from engine.spec.experiment import ExperimentSpec
+from engine.testing import parts
 from tests.engine.conftest import SpecMaker, records_of, same_results
-from tests.engine.methods.federation import parts
 
 # every client has another number of samples, so that steps, last batches and the moment of leaving differ
 UNEVEN: dict[str, Any] = {"participation": 1.0, "clients": 7, "partition": {"name": "dirichlet", "beta": 1.0}}
