@@ -31,6 +31,9 @@ class Settings(BaseSettings):
         "", description="Folder or fsspec URL of artifacts and checkpoints that hosts share; empty: HOME/storage"
     )
     data: Path | None = Field(None, description="Folder with the data sets; empty: HOME/data")
+    methods: Path | None = Field(
+        None, description="Folder with further methods, one Python file each, which is run; see docs/methods.md"
+    )
     device: str = Field(
         "auto",
         pattern=r"^(auto|(cpu|cuda(:\d+)?)(,(cpu|cuda:\d+))*)$",
@@ -111,12 +114,12 @@ class Settings(BaseSettings):
         """How an experiment is computed here: the options of engine.runtime.run.Run."""
         return {key: getattr(self, key) for key in ("device", "precision", "compile", "stacked")}
 
-    @field_validator("home", "data", mode="after")
+    @field_validator("home", "data", "methods", mode="after")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return None if value is None else value.expanduser().absolute()
 
-    @field_validator("data", mode="before")
+    @field_validator("data", "methods", mode="before")
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if value == "" else value

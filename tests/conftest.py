@@ -6,6 +6,7 @@ import pytest
 
 # Before torch is imported: several test processes share the cores, and results depend on the number of threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("FEDARENA_METHODS", None)  # read once, when the engine is imported
 
 SERVICES = {"browser", "postgres", "chaos", "cluster"}
 

@@ -3,10 +3,14 @@
 Heavy parts are imported where they are used, so that help and small commands are quick.
 """
 
+import sys
+
 import typer
 
 from app.cli import local, remote, service, sweeps
 from app.cli.data import data
+from app.cli.output import complain
+from app.exits import BAD_INPUT
 
 app = typer.Typer(
     help="Experiments in federated learning: a dashboard, a queue, workers.", no_args_is_help=True, add_completion=False
@@ -36,4 +40,10 @@ app.add_typer(data, name="data")
 
 def main() -> None:
     """The entry point in pyproject.toml."""
-    app()
+    try:
+        app()
+    except ImportError as error:
+        if error.name != "FEDARENA_METHODS":
+            raise
+        complain(str(error))
+        sys.exit(BAD_INPUT)

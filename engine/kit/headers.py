@@ -14,7 +14,7 @@ _COLUMNS = re.compile(r"\s{3,}")
 _FORMULA = re.compile(r"\w\(|[=←]")
 _TOPICS = re.compile(r"\b(Readings and deviations|Deviations?|Readings?): ")
 _TITLE = re.compile(r"(?P<title>[^:]+?)(?: \([^)]*\))?: ")  # in brackets: what the name stands for
-_PUBLISHED = re.compile(r"(?P<venue>.+?)(?: \d{1,3})?,? (?P<year>\d{4})[.;]?")  # a journal's volume is left out
+_PUBLISHED = re.compile(r"(?:(?P<venue>.+?)(?: \d{1,3})?,? )?(?P<year>\d{4})[.;]?")  # a journal's volume is left out
 _LINK = re.compile(r"https?://\S+$")
 
 
@@ -97,7 +97,7 @@ def _source(text: str, title: str) -> Source:
     where = _PUBLISHED.match(published)
     if where is None:
         return Source(rest.removesuffix("."), authors, link=link[0] if link else "")
-    return Source(paper, authors, where["venue"], int(where["year"]), link[0] if link else "")
+    return Source(paper, authors, where["venue"] or "", int(where["year"]), link[0] if link else "")
 
 
 def _lines(block: str) -> list[Line]:

@@ -1,8 +1,11 @@
-"""Every method by its id, in the order in which lists show them."""
+"""Every method by its id, in the order in which lists show them: those of this folder, then those from elsewhere."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 from engine.kit.contract import Algorithm
+from engine.kit.elsewhere import VARIABLE, MethodsUnusable, methods_of
 from engine.methods.compfl import CompFL
 from engine.methods.ditto import Ditto
 from engine.methods.fd import FD
@@ -62,4 +65,17 @@ def _name(algorithm: type[Algorithm[Any]]) -> str:
     return str(algorithm.Params.model_fields["name"].default)
 
 
-REGISTRY: dict[str, type[Algorithm[Any]]] = {_name(algorithm): algorithm for algorithm in _BUILT_IN}
+def _registry() -> dict[str, type[Algorithm[Any]]]:
+    registry = {_name(algorithm): algorithm for algorithm in _BUILT_IN}
+    folder = os.environ.get(VARIABLE)
+    for algorithm in methods_of(Path(folder)) if folder else ():
+        name = _name(algorithm)
+        if name in registry:
+            other = registry[name].__name__
+            raise MethodsUnusable(f"{VARIABLE}: {algorithm.__name__} has the id {name!r}, but so has {other}")
+        registry[name] = algorithm
+    return registry
+
+
+REGISTRY = _registry()
+"""Every method by its id."""

@@ -42,6 +42,7 @@ def test_a_header_is_taken_apart() -> None:
         ("Mean: Of One Name. Under review, 2025.", Source("Mean: Of One Name", "", "Under review", 2025)),
         ("A: T. AAAI 2025; first version https://a.b/1", Source("T", "A", "AAAI", 2025, "https://a.b/1")),
         ("A: A Workshop's. NeurIPS workshop X 2018.", Source("A Workshop's", "A", "NeurIPS workshop X", 2018)),
+        ("A: Not Yet Published. 2026.", Source("Not Yet Published", "A", "", 2026)),
         ("Nobody wrote it down.", Source("Nobody wrote it down")),
     ],
 )
