@@ -18,6 +18,7 @@ SEES_DELETED = {
     "app.store.experiments.visible": "begins there and leaves the deleted ones out",
     "app.store.lifecycle.locked_with_deleted": "says so",
     "app.store.pace._measured": "how long it took stays true",
+    "app.store.spec_versions.upgrade_specs": "a deleted experiment can be restored, and then runs",
     "app.store.steering.removable": "looks for those deleted long ago",
     "app.store.steering.remove": "looks for those deleted long ago",
     "app.store.sweeps.first": "a sweep always has one",

@@ -13,6 +13,7 @@ from app.store.plan import Plan
 from app.store.sound import text_at
 from app.store.states import NotNow, State
 from app.store.tables import Experiment
+from engine.spec.versions import SPEC_VERSION
 
 if TYPE_CHECKING:
     from engine.spec.experiment import ExperimentSpec
@@ -42,10 +43,10 @@ ANNOTATIONS = ("name", "tags", "notes")
 
 def full_spec(row: Experiment) -> dict[str, Any]:
     """The complete spec, as it was submitted and annotated since."""
-    return {name: getattr(row, name) for name in ANNOTATIONS} | _without_annotations(row.spec)
+    return {name: getattr(row, name) for name in ANNOTATIONS} | without_annotations(row.spec)
 
 
-def _without_annotations(spec: Mapping[str, Any]) -> dict[str, Any]:
+def without_annotations(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in spec.items() if name not in ANNOTATIONS}
 
 
@@ -127,8 +128,8 @@ def write_rows(session: Session, entries: Sequence[Mapping[str, Any]]) -> list[s
         spec = entry["spec"]
         own = {name: spec[name] for name in (*ANNOTATIONS, "rounds")}
         own |= {"algorithm": spec["algorithm"]["name"], "dataset": spec["dataset"]["name"]}
-        own |= {"id": new_id(), "place": number}
-        rows.append({**usual, **own, **entry, "spec": _without_annotations(spec)})
+        own |= {"id": new_id(), "place": number, "spec_version": SPEC_VERSION}
+        rows.append({**usual, **own, **entry, "spec": without_annotations(spec)})
     session.execute(insert(Experiment), rows)
     ids = [row["id"] for row in rows]
     claims.own(session, ids)

@@ -17,6 +17,8 @@ from sqlmodel import SQLModel
 
 from app.store import tables  # noqa: F401 so that the metadata knows them
 from app.store.database import Database, DatabaseUnusable
+from app.store.spec_versions import upgrade_specs
+from engine.spec.versions import SPEC_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ def _migrate(database: Database) -> None:
         with database.engine.connect() as connection:
             current = _revision(connection)
         if current == head:
+            _upgrade_specs(database)
             return
         if current is not None and current not in known:
             raise DatabaseUnusable(
@@ -71,6 +74,16 @@ def _migrate(database: Database) -> None:
             command.upgrade(config, "head")
             connection.commit()
         log.info("database schema %s -> %s", current or "none", head)
+        _upgrade_specs(database)
+
+
+def _upgrade_specs(database: Database) -> None:
+    def before() -> None:
+        if database.path is not None:
+            _copy(database, f"spec-{SPEC_VERSION}")
+
+    if count := upgrade_specs(database, before):
+        log.info("specs of %d experiments are of version %d now", count, SPEC_VERSION)
 
 
 def _revision(connection: Connection) -> str | None:
@@ -82,9 +95,9 @@ def _tables(database: Database) -> set[str]:
     return set(inspect(database.engine).get_table_names()) if database.is_sqlite else set()
 
 
-def _copy(database: Database, revision: str) -> None:
+def _copy(database: Database, what: str) -> None:
     assert database.path is not None
-    target = database.path.with_name(f"{database.path.stem}-before-{revision}-{int(time.time())}.db")
+    target = database.path.with_name(f"{database.path.stem}-before-{what}-{int(time.time())}.db")
     database.copy_to(target)
     log.info("copied the database to %s before migrating it", target)
 

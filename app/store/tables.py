@@ -55,6 +55,8 @@ class Experiment(SQLModel, table=True):
     dataset: str = Field(sa_column=Column(String(64), nullable=False))
     spec: dict[str, Any] = Field(sa_column=Column(Object(), nullable=False))
     """Without name, tags and notes: app.store.experiments.full_spec."""
+    spec_version: int = Field(default=1, sa_column=Column(Whole(1), nullable=False, server_default="1"))
+    """Of engine.spec.versions."""
     fingerprint: str = Field(sa_column=Column(String(64), nullable=False))
     partition_fingerprint: str | None = Field(default=None, sa_column=Column(String(64)))
     environment: dict[str, Any] | None = Field(default=None, sa_column=Column(Object(nullable=True)))

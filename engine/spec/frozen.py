@@ -8,7 +8,8 @@ LATER: Final = "later"
 """Marks a field that came after the first release: `Annotated[int | None, LATER] = Field(None, …)`.
 
 Its default must mean what was done before, and then it does not count in a fingerprint: specs keep theirs. An exception
-needs a decision that says why finished experiments are still the same (docs/decisions/0008)."""
+needs a decision that says why finished experiments are still the same (docs/decisions/0008). A field that is
+renamed or goes needs an upgrade: engine.spec.versions."""
 
 
 class Frozen(BaseModel):

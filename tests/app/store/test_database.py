@@ -219,7 +219,7 @@ LONG = [pytest.mark.slow, pytest.mark.chaos]
 def migrated_without_loss(url: str, rows: int) -> None:
     store = old_store(url, rows)
     migrate(store)
-    assert rows_of(store) == (rows, "0008")
+    assert rows_of(store) == (rows, "0009")
     store.close()
 
 
@@ -319,7 +319,7 @@ def killed_half_way(url: str, times: int) -> None:
     done = migration(url, 10_000)
     assert int(done.stdout) > last, "the last statement comes later than all of these"
     store = Database(url)
-    assert rows_of(store) == (100, "0008")
+    assert rows_of(store) == (100, "0009")
     store.close()
 
 
