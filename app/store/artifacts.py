@@ -21,7 +21,7 @@ from app.store.tables import Artifact, Experiment
 WEIGHTS = "weights"
 """The folder of the storage where trained networks lie under their own checksum, whoever made them."""
 MAX_ATTEMPTS = 5
-"""So many workers may die on an artifact before it fails."""
+"""Worker deaths after which an artifact fails."""
 
 
 class ArtifactState(StrEnum):

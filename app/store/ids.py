@@ -21,6 +21,6 @@ def new_id() -> str:
 
 
 def in_chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """So many at a time as one statement may name."""
+    """As many at a time as one statement may name."""
     for start in range(0, len(ids), CHUNK):
         yield ids[start : start + CHUNK]

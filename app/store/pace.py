@@ -16,11 +16,11 @@ from app.store.states import State
 from app.store.tables import Experiment, Round
 
 NEWEST = 300
-"""So many experiments are looked at, whatever they are."""
+"""Experiments that are looked at, whatever they are."""
 NEWEST_ALIKE = 2000
-"""And so many of the methods and data sets that are asked about."""
+"""Further ones of the methods and data sets that are asked about."""
 LATEST = 15
-"""Of each group only so many of the newest count: the machine may have changed."""
+"""Of each group only the newest count: the machine may have changed."""
 OWN_ROUNDS = 3
 """After so many rounds an experiment's own pace counts; its first rounds still warm up."""
 

@@ -14,7 +14,7 @@ from app.store.states import RETRIED, AlreadyFinished, NotNow, State
 from app.store.tables import Artifact, Experiment, IdempotencyKey, LogLine, Round
 
 KEEP_DELETED_SECONDS = 86_400.0
-"""So long a deleted experiment can be had back."""
+"""How long a deleted experiment can be restored."""
 
 
 def _living(session: Session, experiment: str, what: str) -> Locked | None:
@@ -129,7 +129,7 @@ def undelete(session: Session, experiment: str) -> Locked | None:
 
 
 def restorable(session: Session, row: Experiment) -> bool:
-    """It is deleted, and can still be had back."""
+    """It is deleted, and can still be restored."""
     return row.deleted_at is not None and row.deleted_at >= read_clock(session) - KEEP_DELETED_SECONDS
 
 
