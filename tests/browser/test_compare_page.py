@@ -200,6 +200,26 @@ def test_who_sends_nothing_is_named_as_the_cheapest_only_where_nobody_else_reach
     assert cell(page, "Standalone", "Communication to target") == "0 B"
 
 
+def test_a_cost_to_the_target_says_that_it_is_the_papers_count_and_what_was_spent(
+    filled: Filled, open_page: OpenPage
+) -> None:
+    runs = [reaching(filled, method, 1, 0.7, 2) for method in ("fedarc", "fedavg")]
+    page = open_page(f"/compare?ids={','.join(runs)}&target=60&open=price")
+    page.wait_for_function("() => window.fedarena.charts.price?.drawn()")
+    assert "as the papers count" in page.inner_text("#price .chart-hint")
+    head, *rows = page.evaluate("window.fedarena.charts.price.data()")
+    assert head[4:] == ["bytes spent until then", "FLOPs spent until then"]
+    assert all(row[4] > 0 for row in rows)
+    spent = cell(page, "FedARC", "Bytes spent until then")
+    detail = page.locator('[data-figure="bytes"] .figure-detail')
+    least = detail.inner_text().partition(",")[0]
+    assert f"as the papers count: the mean of all rounds times the rounds to the target; spent until then: {spent}" in (
+        detail.get_attribute("title") or ""
+    ), least
+    page.fill("#target", "")
+    page.wait_for_function("() => !document.querySelector('#price .chart-hint').textContent.includes('papers')")
+
+
 def test_a_method_competes_for_the_target_with_all_its_seeds(filled: Filled, open_page: OpenPage) -> None:
     lucky = [reaching(filled, "pfedes", seed, level, 2) for seed, level in ((1, 0.7), (2, 0.5))]
     steady = [reaching(filled, method, seed, 0.7, 2) for method in ("fedarc", "fedavg") for seed in (1, 2)]

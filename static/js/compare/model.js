@@ -2,7 +2,7 @@
 
 /**
  * @import { CostToTarget } from "../api.d.ts"
- * @import { Line } from "../chart.js"
+ * @import { Line } from "../chart-data.js"
  * @import { Axis, Choices } from "./address.js"
  * @import { Curves, SettledGroup } from "../series.js"
  * @import { Experiment, Style } from "../types.d.ts"
@@ -286,6 +286,9 @@ export function doubt(first, second) {
 export function costNames({ target }) {
   return target === null ? { bytes: "bytes", flops: "flops" } : { bytes: "targetBytes", flops: "targetFlops" };
 }
+
+/** What a cost to the target is, where it is not what was spent. */
+export const PAPERS_COUNT = "as the papers count: the mean of all rounds times the rounds to the target";
 
 /**
  * The row that costs least, of those that reach the target with all their seeds where there is one. That Standalone

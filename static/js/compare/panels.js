@@ -128,6 +128,8 @@ export class Panels {
         accuracy: numbers.judged.mean,
         bytes: cost(numbers[bytes]),
         flops: cost(numbers[flops]),
+        spentBytes: cost(numbers.spentBytes),
+        spentFlops: cost(numbers.spentFlops),
       })),
       target,
       ruleWord(this.compared),

@@ -7,17 +7,20 @@
 
 import { one, setText } from "../dom.js";
 import { formatBytes, formatFlops, NONE, percent } from "../units.js";
-import { cheapest, costNames, doubt, inSlices, lead, listed, ruleWord, verdictText } from "./model.js";
+import { cheapest, costNames, doubt, inSlices, lead, listed, PAPERS_COUNT, ruleWord, verdictText } from "./model.js";
 
 /** What is known of the costs to the target. @typedef {{known: boolean, error: string}} CostState */
 
-/** @param {string} name @param {string} value @param {string} detail @param {string} mark */
-function figure(name, value, detail, mark = "") {
+/**
+ * @param {string} name @param {string} value @param {string} detail @param {string} mark
+ * @param {string} help more than there is room for
+ */
+function figure(name, value, detail, mark = "", help = "") {
   const root = one(`[data-figure="${name}"]`);
   setText(one(".figure-value", root), value);
   const small = one(".figure-detail", root);
   setText(small, detail);
-  small.title = detail;
+  small.title = help ? `${detail}, ${help}` : detail;
   if (mark) root.dataset.state = mark;
   else delete root.dataset.state;
 }
@@ -68,15 +71,16 @@ function showFairness({ warnings, notes, swept, alone }) {
 /** @param {Choices} choices @param {ResultRow[]} rows @param {CostState} costs */
 function showCosts(choices, rows, costs) {
   const names = costNames(choices);
-  showCost("bytes", names.bytes, formatBytes, choices, rows, costs);
-  showCost("flops", names.flops, formatFlops, choices, rows, costs);
+  showCost("bytes", names.bytes, "spentBytes", formatBytes, choices, rows, costs);
+  showCost("flops", names.flops, "spentFlops", formatFlops, choices, rows, costs);
 }
 
 /**
- * @param {string} name @param {MeasureName} column @param {(value: number|null) => string} format
- * @param {Choices} choices @param {ResultRow[]} rows @param {CostState} costs
+ * @param {string} name @param {MeasureName} column @param {MeasureName} spent until the target
+ * @param {(value: number|null) => string} format @param {Choices} choices @param {ResultRow[]} rows
+ * @param {CostState} costs
  */
-function showCost(name, column, format, choices, rows, costs) {
+function showCost(name, column, spent, format, choices, rows, costs) {
   if (!costs.known) {
     figure(name, costs.error ? NONE : "…", costs.error ? "could not be read" : "being computed");
     return;
@@ -93,6 +97,8 @@ function showCost(name, column, format, choices, rows, costs) {
       least
         ? `${least.group.label}, least to ${percent(target)}`
         : `no method reaches ${percent(target)}${some ? " with all seeds" : ""}`,
+      "",
+      least ? `${PAPERS_COUNT}; spent until then: ${format(least.numbers[spent].mean)}` : "",
     );
     return;
   }

@@ -7,15 +7,37 @@
 
 import { axis, colourOn, placeNames, Plot, tip } from "../../chart-echarts.js";
 import { formatBytes, formatFlops, percent, QUANTITIES } from "../../units.js";
+import { PAPERS_COUNT } from "../model.js";
 import { inPercent, percentTick, roundEnds } from "./scale.js";
 
-/** What a group costs; null where not all its seeds reached the target. @typedef {{group: Shown, accuracy: number|null, bytes: number|null, flops: number|null}} PriceRow */
+/**
+ * What a group costs, as means over its seeds; null where not all of them reached the target.
+ * @typedef {object} PriceRow
+ * @property {Shown} group
+ * @property {number|null} accuracy
+ * @property {number|null} bytes
+ * @property {number|null} flops
+ * @property {number|null} spentBytes until the target
+ * @property {number|null} spentFlops
+ */
 
-/** @typedef {{group: Shown, accuracy: number, bytes: number, flops: number}} Spent */
+/** @typedef {PriceRow & {accuracy: number, bytes: number, flops: number}} Spent */
 
 /** @param {PriceRow} row @returns {row is Spent} */
 function isSpent(row) {
   return row.accuracy !== null && row.bytes !== null && row.flops !== null;
+}
+
+const SPENT_HEADS = ["bytes spent until then", "FLOPs spent until then"];
+
+/** To the target the papers count otherwise than what was spent. @param {Spent} row @param {number|null} target @returns {[string, string][]} */
+function spentUntilThen(row, target) {
+  if (target === null) return [];
+  return [
+    [SPENT_HEADS[0], formatBytes(row.spentBytes)],
+    [SPENT_HEADS[1], formatFlops(row.spentFlops)],
+    ["costs to the target", PAPERS_COUNT],
+  ];
 }
 
 /** Accuracy against communication, with the computation as the size of the bubble. */
@@ -30,7 +52,7 @@ export class Price {
   }
 
   /**
-   * @param {PriceRow[]} rows {group, accuracy, bytes, flops} with means, null where not all seeds reached the target
+   * @param {PriceRow[]} rows
    * @param {number|null} target @param {string} word which accuracy it is
    */
   update(rows, target, word) {
@@ -98,6 +120,7 @@ export class Price {
               [word.toLowerCase(), percent(row.accuracy, 2)],
               [`communication ${until}`, formatBytes(row.bytes)],
               [`computation ${until}`, formatFlops(row.flops)],
+              ...spentUntilThen(row, target),
             ]);
           },
         },
@@ -141,12 +164,16 @@ export class Price {
     const inWords = (row) => `${row.group.label} ${percent(row.accuracy)} for ${formatBytes(row.bytes)}`;
     return this.plot.set(option, {
       rows: [
-        ["method", word.toLowerCase(), `bytes ${until}`, `FLOPs ${until}`],
-        ...rows.map((row) => [row.group.label, row.accuracy, row.bytes, row.flops]),
+        ["method", word.toLowerCase(), `bytes ${until}`, `FLOPs ${until}`, ...(target === null ? [] : SPENT_HEADS)],
+        ...rows.map((row) => [
+          ...[row.group.label, row.accuracy, row.bytes, row.flops],
+          ...(target === null ? [] : [row.spentBytes, row.spentFlops]),
+        ]),
       ],
       label: `Bubble chart: ${drawn.map(inWords).join(", ")}`,
       hint: [
         `area: client FLOPs ${until}, largest ${formatFlops(largest)}`,
+        ...(target === null ? [] : [`costs ${PAPERS_COUNT}`]),
         ...(left.length ? [`not reached by all seeds of ${left.join(", ")}`] : []),
       ].join(" · "),
       height: 440,
