@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from engine.models import Proxy, build, count
+from tests.engine.models.memory import lay_out
 
 CIFAR = (3, 32, 32)
 MNIST = (1, 28, 28)
@@ -146,7 +147,8 @@ def test_compfl_experts_have_the_published_parameter_counts() -> None:
 def test_pooling_before_the_activation_gives_the_same_values_and_gradients(
     architecture: str, layout: torch.memory_format
 ) -> None:
-    body = build(architecture, CIFAR, 10).body.to(memory_format=layout)
+    body = build(architecture, CIFAR, 10).body
+    lay_out(body, layout)
     assert isinstance(body, nn.Sequential)
     x = torch.randn(4, *CIFAR).to(memory_format=layout)
     ours = body(x)

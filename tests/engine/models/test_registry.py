@@ -120,8 +120,9 @@ def test_torch_func_sees_the_same_gradients_as_autograd(architecture: str) -> No
     parameters = dict(model.named_parameters())
     x, y = torch.rand(4, *CIFAR), torch.tensor([0, 1, 2, 3])
 
-    def loss(values: dict[str, torch.Tensor]) -> torch.Tensor:
-        return nn.functional.cross_entropy(torch.func.functional_call(model, values, (x,)), y)
+    def loss(values: dict[str, nn.Parameter]) -> torch.Tensor:
+        tensors: dict[str, torch.Tensor] = {**values}
+        return nn.functional.cross_entropy(torch.func.functional_call(model, tensors, (x,)), y)
 
     functional = torch.func.grad(loss)(parameters)
     nn.functional.cross_entropy(model(x), y).backward()
@@ -160,7 +161,7 @@ def test_the_common_width_is_made_without_sums_whose_order_a_gpu_chooses(archite
     """Its gradients are added up there in any order: of two numbers that is the same sum, of three it is not."""
     with torch.device("meta"):
         body = build(architecture, (3, 64, 64), 10).body.eval()
-        width = body.trunk(torch.zeros(2, 3, 64, 64)).shape[1]
-    resize: nn.Module = body.resize
+        width = body.get_submodule("trunk")(torch.zeros(2, 3, 64, 64)).shape[1]
+    resize = body.get_submodule("resize")
     shares = torch.autograd.functional.jacobian(resize, torch.ones(1, width))
     assert (shares.reshape(-1, width) != 0).sum(0).max() <= 2

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from engine.models import ARCHITECTURES, SplitModel, build, count, seed_dropout
+from tests.engine.models.memory import lay_out
 
 CIFAR = (3, 32, 32)
 
@@ -129,9 +130,8 @@ def test_the_imagenet_stem_shrinks_the_image_and_the_cifar_stem_does_not(weightl
     imagenet, cifar = weightless("resnet18").body, weightless("resnet18-cifar").body
     x = torch.empty(1, *CIFAR, device="meta")
     assert isinstance(imagenet, nn.Sequential)
-    trunk = imagenet[0]
-    assert trunk.maxpool(trunk.conv1(x)).shape == (1, 64, 8, 8)
-    assert cifar.get_submodule("maxpool")(cifar.get_submodule("conv1")(x)).shape == (1, 64, 32, 32)
+    for trunk, side in ((imagenet[0], 8), (cifar, 32)):
+        assert trunk.get_submodule("maxpool")(trunk.get_submodule("conv1")(x)).shape == (1, 64, side, side)
 
 
 @pytest.mark.parametrize("architecture", ["resnet8", "resnet18-cifar", "googlenet", "mobilenetv2"])
@@ -140,7 +140,7 @@ def test_channels_last_gives_the_same_values(architecture: str) -> None:
     model = build(architecture, CIFAR, 10).eval()
     x = torch.rand(2, *CIFAR)
     expected = model(x)
-    model.to(memory_format=torch.channels_last)
+    lay_out(model, torch.channels_last)
     torch.testing.assert_close(model(x.to(memory_format=torch.channels_last)), expected, rtol=1e-3, atol=1e-5)
 
 
