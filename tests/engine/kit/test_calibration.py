@@ -91,7 +91,7 @@ def test_a_network_that_has_seen_enough_is_left_alone(small_spec: SpecMaker) -> 
 
 
 def test_networks_without_batch_norm_do_not_notice(small_spec: SpecMaker) -> None:
-    other = {"models": {"family": "tiny-cnn"}}
+    other: dict[str, Any] = {"models": {"family": "tiny-cnn"}}
     assert same_results(
         records_of(calibrated(small_spec, "fedgh", **other)), records_of(calibrated(small_spec, "fedgh", 0, **other))
     )

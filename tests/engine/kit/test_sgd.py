@@ -19,7 +19,7 @@ def descend(weights: list[Tensor], optimiser: SGD | torch.optim.SGD) -> list[Ten
     for scale in (1.0, -0.3, 2.0):
         optimiser.zero_grad()
         loss = torch.stack([(scale * weight.square()).sum() for weight in weights]).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
     return [weight.detach() for weight in weights]
 
@@ -29,9 +29,9 @@ def descend(weights: list[Tensor], optimiser: SGD | torch.optim.SGD) -> list[Ten
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_its_steps_are_those_of_torch_to_the_bit(fused: bool | None, momentum: float, weight_decay: float) -> None:
     ours, theirs = parameters(), parameters()
-    settings = {"lr": 0.05, "momentum": momentum, "weight_decay": weight_decay}
-    first = descend(ours, SGD([Group(ours, **settings)], fused=fused))
-    second = descend(theirs, torch.optim.SGD(theirs, fused=fused, **settings))
+    group = Group(ours, lr=0.05, momentum=momentum, weight_decay=weight_decay)
+    same = torch.optim.SGD(theirs, lr=0.05, momentum=momentum, weight_decay=weight_decay, fused=fused)
+    first, second = descend(ours, SGD([group], fused=fused)), descend(theirs, same)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -39,7 +39,7 @@ def test_a_parameter_without_a_gradient_stays() -> None:
     used, idle = parameters()
     optimiser = SGD([Group([used, idle], lr=0.1, momentum=0.9)], fused=True)
     before = idle.detach().clone()
-    used.sum().backward()  # type: ignore[no-untyped-call]
+    used.sum().backward()
     optimiser.step()
     assert torch.equal(idle, before)
 
