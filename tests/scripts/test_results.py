@@ -45,8 +45,8 @@ def test_the_table_is_written_from_finished_folders(tmp_path: Path) -> None:
     }
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(document))
     best = finished_folder(tmp_path / "out" / "fedavg-1", "fedavg", 1)
-    command = [sys.executable, "scripts/results.py", tmp_path / "small.yaml", "--table-only"]
-    options = ["--outputs", tmp_path / "out", "--table", tmp_path / "small.md"]
+    command: list[str | Path] = [sys.executable, "scripts/results.py", tmp_path / "small.yaml", "--table-only"]
+    options: list[str | Path] = ["--outputs", tmp_path / "out", "--table", tmp_path / "small.md"]
     for _ in range(2):  # again: nothing is adopted twice
         subprocess.run([*command, *options], cwd=ROOT, env=environment(Settings(home=tmp_path / "home")), check=True)
     lines = (tmp_path / "small.md").read_text().splitlines()
