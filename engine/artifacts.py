@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
-from engine.data.samples import Samples
+from engine.data.client_dataset import ClientDataset
 from engine.kit import rng
 from engine.kit.contract import Algorithm, Client, Payload
 from engine.kit.tensors import copy_tensors
@@ -108,7 +108,7 @@ class SamplesRequest(ArtifactRequest):
         order = torch.randperm(clients, generator=rng.generator(self.seed, "artifact clients"))
         return sorted(order[: self.count].tolist())
 
-    def drawn(self, client: Client) -> Samples:
+    def drawn(self, client: Client) -> ClientDataset:
         samples = client.test if self.part == "test" else client.train
         order = torch.randperm(len(samples), generator=rng.generator(self.seed, "artifact samples", client.id))
         return samples.subset(order[: self.samples].sort().values)
@@ -288,7 +288,7 @@ def _pixels(image: Array) -> Array:
     return np.ascontiguousarray(channels.transpose(1, 2, 0))
 
 
-def _over(client: Client, path: Any, samples: Samples) -> Tensor:
+def _over(client: Client, path: Any, samples: ClientDataset) -> Tensor:
     for module in (client.model, client.parts):
         module.eval()
     with torch.no_grad():

@@ -123,7 +123,7 @@ def check(
         except PretrainedError as error:
             field = "models.pretrained.weights"
             raise SpecError((Problem(field, str(error), _value(spec, field)),)) from None
-    for client, samples in enumerate(setup.samples):
+    for client, samples in enumerate(setup.num_samples):
         if samples == 1 and _normalises_batches(setup.architectures[client]):
             raise SpecError(
                 (
@@ -144,7 +144,7 @@ def _describe(spec: ExperimentSpec, data_root: Path | None, seen: Seen) -> Setup
     key = (spec.dataset.model_dump_json(), spec.partition.model_dump_json(), spec.clients, spec.partition_seed)
     if key not in seen:
         _, _, setup = _divide(spec, data_root)
-        seen[key] = setup.shape, setup.classes, setup.samples
+        seen[key] = setup.shape, setup.classes, setup.num_samples
     return describe(spec, *seen[key])
 
 

@@ -63,7 +63,7 @@ class CostProbe:
             clients=len(shares),
             cohort=len(shares),
             architectures=tuple(self.whole.architectures[k] for k in self.sampled),
-            samples=tuple(len(share.train) for share in shares),
+            num_samples=tuple(len(share.train) for share in shares),
             interrupted=lambda: time.monotonic() > deadline,
         )
         self.algorithm = REGISTRY[spec.algorithm.name](spec.algorithm, self.setup)
@@ -113,8 +113,8 @@ class CostProbe:
                 continue
             up += len(members) * sum(result.scalars_up for result in alike) / len(alike)
             down += len(members) * sum(result.scalars_down for result in alike) / len(alike)
-            probed = sum(self.setup.samples[result.id] for result in alike)
-            flops += sum(self.whole.samples[k] for k in members) * sum(result.flops for result in alike) / probed
+            probed = sum(self.setup.num_samples[result.id] for result in alike)
+            flops += sum(self.whole.num_samples[k] for k in members) * sum(result.flops for result in alike) / probed
         return RoundCost(
             bytes_up=round(BYTES_PER_SCALAR * participation * up),
             bytes_down=round(BYTES_PER_SCALAR * participation * down),
@@ -159,7 +159,7 @@ def _sampled_clients(setup: Setup, counts: Tensor) -> list[int]:
     chosen = []
     for architecture in dict.fromkeys(setup.architectures):
         members = [k for k, own in enumerate(setup.architectures) if own == architecture]
-        chosen.append(sorted(members, key=lambda k: (setup.samples[k], k))[len(members) // 2])
+        chosen.append(sorted(members, key=lambda k: (setup.num_samples[k], k))[len(members) // 2])
     held = counts > 0  # (N, L)
     while len(chosen) < MOST_SAMPLED:
         news = (held & ~held[chosen].any(0)).sum(1)

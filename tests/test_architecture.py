@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "engine": ("engine",),
     "engine.kit": (
         *FOR_METHODS,
-        "engine.data.samples",
+        "engine.data.client_dataset",
         "engine.records",
         "engine.runtime.device",
         "engine.spec.training",
@@ -149,7 +149,10 @@ def test_the_engine_imports_no_web_queue_or_database_library() -> None:
 
 
 def test_the_engine_names_no_command_and_no_setting_of_the_service() -> None:
-    """It says what is missing and how to get it; who offers a command for that knows its name. One variable is its own."""
+    """It says what is missing and how to get it; who offers a command for that knows its name.
+
+    The folder of methods is the one variable of its own.
+    """
     wrong = [
         f"{shown(path)}:{number}"
         for name, path in modules().items()

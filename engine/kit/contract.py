@@ -64,7 +64,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from engine.data.samples import Samples
+from engine.data.client_dataset import ClientDataset
 from engine.kit import rng
 from engine.kit.flops import Meter
 from engine.kit.headers import Source, parse
@@ -168,7 +168,7 @@ class Setup:
     feature_dim: int | None
     training: TrainingSpec
     architectures: tuple[str, ...]  # of each client
-    samples: tuple[int, ...]  # n_k of each client
+    num_samples: tuple[int, ...]  # n_k of each client
     topology: str = "server"
     cohort: int = 0  # K, how many clients take part in a round
     pretrained: Mapping[str, Tensors] = field(default_factory=dict)  # by architecture; checked to fit
@@ -227,7 +227,7 @@ class Upload:
     """One client's message with what the server knows about its sender."""
 
     client: int
-    samples: int
+    num_samples: int
     group: str
     payload: Payload
 
@@ -243,9 +243,9 @@ class Client:
         setup: Setup,
         model: SplitModel,
         parts: nn.ModuleDict,
-        train: Samples,
-        test: Samples,
-        validation: Samples,
+        train: ClientDataset,
+        test: ClientDataset,
+        validation: ClientDataset,
         announced: Payload,
         compute: Compute,
     ) -> None:
@@ -408,12 +408,12 @@ __all__ = [
     "Algorithm",
     "AlgorithmParams",
     "Client",
+    "ClientDataset",
     "Groups",
     "Method",
     "Moment",
     "Payload",
     "Predictor",
-    "Samples",
     "ServerState",
     "Setup",
     "Tensors",

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
-from engine.data.samples import split_batches
+from engine.data.client_dataset import split_batches
 
 
 def divergence(teacher: Tensor, student: Tensor, *, detach: bool = True) -> Tensor:

@@ -153,7 +153,7 @@ class TokenWalk(Peers):
         return target
 
     def _nothing(self, client: int) -> Upload:
-        return Upload(client, self.setup.samples[client], "all", {})
+        return Upload(client, self.setup.num_samples[client], "all", {})
 
     def _together(self, client: int, hops: Sequence[ClientResult], visits: Sequence[int]) -> ClientResult:
         """All that a client did in a round as one result; one that only passed tokens on did not train."""

@@ -45,7 +45,7 @@ class AveragesModule(Algorithm[P]):
 
     def weights(self, uploads: Sequence[Upload]) -> list[float]:
         """w_k = n_k / Σ n_j over those who returned."""
-        return shares([upload.samples for upload in uploads])
+        return shares([upload.num_samples for upload in uploads])
 
     def aggregate(self, server: ServerState, uploads: Sequence[Upload], round: int) -> ServerState:
         groups = dict(server.groups)

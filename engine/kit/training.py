@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
-from engine.data.samples import EVALUATION_BATCH, Samples, split_batches
+from engine.data.client_dataset import EVALUATION_BATCH, ClientDataset, split_batches
 from engine.kit import rng
 from engine.kit.calibration import batches_seen, bodies, recalibrate
 from engine.kit.contract import Client, Setup
@@ -93,7 +93,7 @@ def proximity(module: nn.Module, center: Mapping[str, Tensor]) -> Tensor:
 def fit(
     client: Client,
     objective: Objective,
-    train: Samples,
+    train: ClientDataset,
     *,
     update: Sequence[nn.Module | Unit],
     through: Sequence[nn.Module] = (),
@@ -169,7 +169,7 @@ def fit(
     return mean
 
 
-def shuffled_batches(client: Client, train: Samples, epochs: range) -> Iterator[tuple[Tensor, Tensor]]:
+def shuffled_batches(client: Client, train: ClientDataset, epochs: range) -> Iterator[tuple[Tensor, Tensor]]:
     """The client's batches of this round, epoch after epoch, in its own order."""
     for epoch in epochs:
         key = (client.round, client.id, epoch)
@@ -191,7 +191,7 @@ def fit_classifier(client: Client) -> float:
 def sweep(
     client: Client,
     function: Callable[[Tensor], Tensor],
-    samples: Samples,
+    samples: ClientDataset,
     *,
     forward: Sequence[nn.Module],
 ) -> Tensor:
@@ -268,7 +268,7 @@ def pair_batches(
             yield first[positions], second[positions]
 
 
-def _calibrate_trained(client: Client, trained: Sequence[nn.Module], train: Samples) -> None:
+def _calibrate_trained(client: Client, trained: Sequence[nn.Module], train: ClientDataset) -> None:
     """Before anybody asks what was just trained: on the samples it was trained on, unaugmented."""
     below = client.setup.training.recalibrate_below
     if below > 0 and len(train) > 1:  # batch norm cannot work on one sample
@@ -285,7 +285,7 @@ def _calibrate_untrained(client: Client, frozen: Sequence[nn.Module]) -> None:
                 recalibrate(client, body, layers, _whole(client, client.train))
 
 
-def _whole(client: Client, samples: Samples) -> Iterator[Tensor]:
+def _whole(client: Client, samples: ClientDataset) -> Iterator[Tensor]:
     for positions in split_batches(torch.arange(len(samples)), EVALUATION_BATCH):
         if client.setup.interrupted():
             raise Interrupted

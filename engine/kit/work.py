@@ -17,16 +17,16 @@ class Tested:
     """One client's result on its own test and validation samples."""
 
     correct: int
-    samples: int
+    num_samples: int
     flops: int  # of tuning a copy for the test
     readouts: Mapping[str, float]  # accuracy of further inference paths
     failure: str = ""  # why nothing was answered: what is tuned for the test diverged
     validation_correct: int = 0
-    validation_samples: int = 0  # none: it does not count in the round's validation accuracy
+    num_validation_samples: int = 0  # none: it does not count in the round's validation accuracy
 
     @property
     def accuracy(self) -> float:
-        return self.correct / self.samples
+        return self.correct / self.num_samples
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,9 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax, normalize, o
 from engine.kit.contract import (
     AlgorithmParams,
     Client,
+    ClientDataset,
     Method,
     Payload,
-    Samples,
     ServerState,
     Setup,
     Trace,
@@ -396,7 +396,7 @@ class CompFL(AveragesPerArchitecture[CompFLParams]):
     def _aligns(self) -> bool:
         return self.params.align and self.params.align_weight > 0
 
-    def _adapt(self, client: Client, model: SplitModel, train: Samples, *, anchors: bool, visit: int) -> Tensor:
+    def _adapt(self, client: Client, model: SplitModel, train: ClientDataset, *, anchors: bool, visit: int) -> Tensor:
         """Step 1: refit the head to the body; returns the prototypes (L, d), empty if nobody needs them."""
         own = model.architecture == client.architecture
         initialise = self.params.adaptation and not (own and self.params.own_head_init == "keep")
@@ -413,7 +413,7 @@ class CompFL(AveragesPerArchitecture[CompFLParams]):
             self._fit_head(client, model, train, visit)
         return prototypes
 
-    def _fit_head(self, client: Client, model: SplitModel, train: Samples, visit: int) -> None:
+    def _fit_head(self, client: Client, model: SplitModel, train: ClientDataset, visit: int) -> None:
         def objective(x: Tensor, y: Tensor) -> Tensor:
             with no_grad():
                 z = model.body(x)
@@ -424,7 +424,7 @@ class CompFL(AveragesPerArchitecture[CompFLParams]):
         fit(client, objective, train, update=[head], forward=[model.body], epochs=1, first_epoch=first)
         client.losses.pop()  # not the loss of the round
 
-    def _weigh(self, client: Client, teachers: Sequence[SplitModel], validation: Samples) -> list[float]:
+    def _weigh(self, client: Client, teachers: Sequence[SplitModel], validation: ClientDataset) -> list[float]:
         """Step 2."""
         if not teachers:
             return []
@@ -434,7 +434,7 @@ class CompFL(AveragesPerArchitecture[CompFLParams]):
             accuracies.append((answers == validation.labels.to(answers.device)).double().mean().item())
         return teacher_weights(accuracies, self.params.tau, self.params.accuracy_scale)
 
-    def _samples(self, client: Client) -> tuple[Samples, Samples]:
+    def _samples(self, client: Client) -> tuple[ClientDataset, ClientDataset]:
         """What is trained on and what step 2 is measured on."""
         train = client.train
         if not (self._has_kd() and self.params.accuracy_on == "holdout") or len(train) < HELD_OUT:

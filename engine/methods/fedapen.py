@@ -26,7 +26,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from engine.kit.contract import Client, Method, Moment, Payload, Predictor, Samples, Trace
+from engine.kit.contract import Client, ClientDataset, Method, Moment, Payload, Predictor, Trace
 from engine.kit.distillation import divergence, learn_share
 from engine.kit.sharing import SharesSmallModel, SmallModelParams
 from engine.kit.training import fit, sweep
@@ -102,14 +102,14 @@ class FedAPEN(SharesSmallModel[FedAPENParams]):
             loss = loss + cross_entropy(share * own + (1 - share) * peer.detach(), y)
         return loss
 
-    def _split(self, client: Client) -> tuple[Samples, Samples]:
+    def _split(self, client: Client) -> tuple[ClientDataset, ClientDataset]:
         """What is trained on, in its own order, and the adaptability set: the last ⌊ratio·n_k⌋ of a permutation."""
         n = len(client.train)
         m = min(int(self.params.adaptability_ratio * n + 1e-6), max(0, n - 2))  # batch norm needs two samples
         order = torch.randperm(n, generator=client.lasting_draws("adaptability"))
         return client.train.subset(order[: n - m].sort().values), client.train.subset(order[n - m :])
 
-    def _learn_weight(self, client: Client, adaptability: Samples) -> None:
+    def _learn_weight(self, client: Client, adaptability: ClientDataset) -> None:
         F, G, ensemble = client.model, self.shared(client), client.part("ensemble", Ensemble)
         epochs, batch_size = self.params.weight_epochs, self.setup.training.batch_size
         if len(adaptability) == 0 or epochs == 0:

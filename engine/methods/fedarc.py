@@ -132,7 +132,7 @@ class FedARC(AveragesModule[FedARCParams]):
         return {"mean": sweep(client, lambda x: self._anchored(client, x), client.train, forward=used).mean(0)}
 
     def close_opening(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
-        anchor = weighted_mean([u.payload for u in uploads], shares([u.samples for u in uploads]))
+        anchor = weighted_mean([u.payload for u in uploads], shares([u.num_samples for u in uploads]))
         return server.next(server.groups, anchor={"all": anchor})
 
     def announce(self, server: ServerState, client: Client) -> Payload:

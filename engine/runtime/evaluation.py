@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from engine.kit.contract import Algorithm, AlgorithmParams, Client, Moment, Payload, Predictor, Samples
+from engine.kit.contract import Algorithm, AlgorithmParams, Client, ClientDataset, Moment, Payload, Predictor
 from engine.kit.flops import Meter
 from engine.kit.training import Diverged, Interrupted
 from engine.kit.work import Tested
@@ -28,12 +28,12 @@ def everyone_is_tested(evaluation: EvaluationSpec, round: int, rounds: int) -> b
 
 def round_accuracy(evaluation: EvaluationSpec, tests: Mapping[int, Tested]) -> float | None:
     """A, C: plain mean over the clients tested. B: correct answers over samples."""
-    return _average(evaluation, [(result.correct, result.samples) for result in tests.values()])
+    return _average(evaluation, [(result.correct, result.num_samples) for result in tests.values()])
 
 
 def validation_accuracy(evaluation: EvaluationSpec, tests: Mapping[int, Tested]) -> float | None:
     """As the round's accuracy, over those of the clients tested that have validation samples."""
-    results = [(result.validation_correct, result.validation_samples) for result in tests.values()]
+    results = [(result.validation_correct, result.num_validation_samples) for result in tests.values()]
     return _average(evaluation, [(correct, samples) for correct, samples in results if samples])
 
 
@@ -71,19 +71,19 @@ def test_client(algorithm: Algorithm[AlgorithmParams], client: Client, received:
             client.meter.flops,
             readouts,
             validation_correct=validated[""],
-            validation_samples=len(client.validation),
+            num_validation_samples=len(client.validation),
         )
     except Diverged as error:
         if client.setup.training.divergence_tolerance == 0:
             raise
         return Tested(
-            0, len(client.test), client.meter.flops, {}, error.reason, validation_samples=len(client.validation)
+            0, len(client.test), client.meter.flops, {}, error.reason, num_validation_samples=len(client.validation)
         )
     finally:
         client.meter = training_meter
 
 
-def _right_answers(client: Client, samples: Samples, paths: Mapping[str, Predictor]) -> dict[str, int]:
+def _right_answers(client: Client, samples: ClientDataset, paths: Mapping[str, Predictor]) -> dict[str, int]:
     """How many samples each inference path answers right."""
     correct = dict.fromkeys(paths, 0)
     with torch.no_grad():

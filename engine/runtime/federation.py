@@ -13,9 +13,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from engine.data.client_dataset import ClientDataset
 from engine.data.datasets import Dataset
 from engine.data.partition import ClientShare
-from engine.data.samples import Samples
 from engine.data.spec import Transform
 from engine.kit import rng
 from engine.kit.contract import Algorithm, AlgorithmParams, Client, Groups, Payload, ServerState, Upload
@@ -127,7 +127,7 @@ class Federation:
     def _client(self, replica: Replica, client_id: int, round: int) -> Client:
         share = self.shares[client_id]
         train, test, validation = (
-            Samples.of(
+            ClientDataset.of(
                 self.dataset,
                 index,
                 share.label_map,
@@ -163,7 +163,7 @@ class Federation:
 
     def cost(self, client_id: int) -> float:
         """How long a client's work takes, compared with that of others."""
-        return self.setup.samples[client_id] * self.forward_flops[self.setup.architectures[client_id]]
+        return self.setup.num_samples[client_id] * self.forward_flops[self.setup.architectures[client_id]]
 
     def query_clients(
         self, clients: Sequence[int], round: int, ask: Callable[[Client, Payload], Answer]

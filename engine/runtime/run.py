@@ -262,7 +262,7 @@ class Run:
     ) -> RoundRecord:
         up = sum(result.scalars_up for result in results)
         down = sum(result.scalars_down for result in results)
-        losses = [(result.loss, result.upload.samples) for result in results if result.loss is not None]
+        losses = [(result.loss, result.upload.num_samples) for result in results if result.loss is not None]
         traces: dict[str, Any] = {}
         for result in results:
             for name, value in result.traces.items():

@@ -33,7 +33,7 @@ def describe(spec: ExperimentSpec, shape: tuple[int, int, int], classes: int, sa
         feature_dim=spec.models.feature_dim or family.feature_dim,
         training=spec.training,
         architectures=tuple(assign(family, spec.clients, spec.models.assign, spec.seed)),
-        samples=tuple(samples),
+        num_samples=tuple(samples),
         topology=spec.topology,
         cohort=spec.cohort_size,
     )

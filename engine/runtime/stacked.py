@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from engine.data.samples import split_batches
+from engine.data.client_dataset import split_batches
 from engine.kit.contract import Client, Setup
 from engine.kit.flops import Price, forward_flops
 from engine.kit.tensors import Tensors, copy_tensors, load_tensors

@@ -94,4 +94,4 @@ def prices(run: Run, client: int) -> Prices:
     model = run.setup.model(run.setup.architectures[client]).eval()
     body = forward_flops(model.body, torch.zeros(1, *run.setup.shape))
     head = forward_flops(model.head, torch.zeros(1, model.feature_dim))
-    return Prices(run.setup.samples[client], body, head, sum(count(model.body)), sum(count(model.head)))
+    return Prices(run.setup.num_samples[client], body, head, sum(count(model.body)), sum(count(model.head)))

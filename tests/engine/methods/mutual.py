@@ -29,7 +29,7 @@ def forward_prices(run: Run, client: int) -> tuple[int, int, int]:
             forward_flops(networks.model.eval(), image),
             forward_flops(networks.parts["small"].eval(), image),
         )
-    return run.setup.samples[client], private, small
+    return run.setup.num_samples[client], private, small
 
 
 def private_model(run: Run, client: int) -> dict[str, list[Any]]:

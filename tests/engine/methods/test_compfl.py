@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from engine.catalogue import check
 from engine.kit import training
-from engine.kit.contract import Client, Samples, Upload
+from engine.kit.contract import Client, ClientDataset, Upload
 from engine.kit.flops import forward_flops
 from engine.kit.peer_to_peer import Arrival, Gossip, TokenWalk, connected_graph, metropolis_weights, participants_graph
 from engine.kit.tensors import copy_tensors, shares, split_groups, weighted_mean
@@ -219,7 +219,7 @@ def test_the_server_averages_each_expert_over_those_who_trained_it(small_spec: S
     for expert in ASCENDING:
         mine = [upload for upload in uploads if upload.group == expert]
         expected = (
-            weighted_mean([upload.payload for upload in mine], shares([upload.samples for upload in mine]))
+            weighted_mean([upload.payload for upload in mine], shares([upload.num_samples for upload in mine]))
             if expert in trained
             else stage.run.server.groups[expert]
         )
@@ -440,7 +440,7 @@ def test_local_work_costs_what_the_formula_says(params: dict[str, Any], small_sp
         per_sample += sum(body[e] + 3 * head for e in fresh) if adapts else 0  # the head's epoch
         per_sample += sum(body[e] + head for e in teachers)  # step 2
         epoch = 3 * (body[selected] + head) + sum(body[e] + head for e in teachers)
-        expected += run.setup.samples[k] * (per_sample + 2 * epoch)
+        expected += run.setup.num_samples[k] * (per_sample + 2 * epoch)
     assert record.client_flops == expected
 
 
@@ -603,7 +603,7 @@ def test_the_epoch_of_step_one_has_the_number_of_the_visit_s_first(
     stage = Stage(small_spec(compfl(visit_training="always"), topology="token-walk", training={"epochs": 3}))
     client, batches = stage.client(LARGEST), training.shuffled_batches
 
-    def recorded(client: Client, train: Samples, epochs: range) -> Iterator[tuple[Tensor, Tensor]]:
+    def recorded(client: Client, train: ClientDataset, epochs: range) -> Iterator[tuple[Tensor, Tensor]]:
         drawn.append((epochs.start, len(epochs)))
         return batches(client, train, epochs)
 
@@ -641,7 +641,7 @@ def test_gossip_on_the_complete_graph_is_a_uniform_fedper_round(small_spec: Spec
     same |= {"participation": 1.0, "rounds": 1}
     gossip, server = Run(small_spec(OFF, topology="gossip", **same)), Run(small_spec("fedper", **same))
     ours, theirs = list(gossip.rounds())[1], list(server.rounds())[1]
-    assert len(set(gossip.setup.samples)) == 1
+    assert len(set(gossip.setup.num_samples)) == 1
     assert ours.loss == theirs.loss
     for k in range(4):
         for name, expected in server.server.groups["tiny-bn"].items():

@@ -104,7 +104,7 @@ def test_the_anchor_is_the_weighted_mean_of_client_means_and_never_changes(
         alone = ByHand(run.federation.load(k, 0), κ=0.1, fused=level == "fused", weights=weights)
         if init == "train":
             alone.train(1, anchor=None, residuals=False)
-        total += alone.mean() * run.setup.samples[k] / sum(run.setup.samples)
+        total += alone.mean() * run.setup.num_samples[k] / sum(run.setup.num_samples)
     assert torch.allclose(anchor.double(), total, rtol=1e-4, atol=1e-6)
     list(iterator)
     assert torch.equal(run.server.shared["anchor"]["all"]["mean"], anchor)
@@ -146,7 +146,7 @@ def test_the_opening_costs_one_epoch_and_one_pass(level: str, init: str, small_s
         projector, heads = 2 * (16 + 8) * 16, 2 * (16 + 8) * 4
         epoch = 0 if init == "forward" else 3 * (f + G + projector + heads)
         one_pass = 0 if init == "moving" else f + G + projector if level == "fused" else f
-        expected += run.setup.samples[k] * (epoch + one_pass)
+        expected += run.setup.num_samples[k] * (epoch + one_pass)
     assert opening.client_flops == expected
 
 
@@ -195,7 +195,7 @@ def test_a_branch_of_weight_zero_is_not_computed(branch: str, untouched: str, sm
     networks, image = run.federation.networks[run.setup.architectures[k]], torch.zeros(1, *run.setup.shape)
     f, G = forward_flops(networks.model.body, image), forward_flops(networks.parts["small"], image)
     head = 2 * 16 * 4 if branch == "shared_weight" else 2 * 8 * 4
-    assert record.client_flops == run.setup.samples[k] * 3 * (f + G + 2 * 24 * 16 + head)
+    assert record.client_flops == run.setup.num_samples[k] * 3 * (f + G + 2 * 24 * 16 + head)
     initial = run.federation.initial[run.setup.architectures[k]]
     for name, tensor in run.federation.states.get(k).items():
         if untouched in name:

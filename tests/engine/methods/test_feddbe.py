@@ -80,7 +80,7 @@ def test_the_mean_after_training_is_the_moving_mean_of_every_client(small_spec: 
     next(run.rounds())
     for architecture, center in run.server.shared["means"].items():
         members = [k for k, name in enumerate(run.setup.architectures) if name == architecture]
-        total, by_hand = sum(run.setup.samples[k] for k in members), torch.zeros(16)
+        total, by_hand = sum(run.setup.num_samples[k] for k in members), torch.zeros(16)
         for k in members:
             train = run.federation.fresh(k, 0).train
             features = run.setup.model(architecture).train().body(train.batch(torch.arange(len(train)))[0])

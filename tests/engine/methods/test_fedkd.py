@@ -91,7 +91,7 @@ def test_the_server_step_by_hand(small_spec: SpecMaker) -> None:
     stage = Stage(Run(small_spec(KD, partition={"name": "dirichlet", "beta": 0.5})))
     uploads = [stage.upload(k) for k in (0, 1, 2)]
     start = stage.run.server.groups["all"]
-    weights = shares([upload.samples for upload in uploads])
+    weights = shares([upload.num_samples for upload in uploads])
     mean = weighted_mean([decompress(upload.payload, start) for upload in uploads], weights)
     sent = decompress(compress(mean, 0.95 + 0.03 / 3), start)
     server = stage.algorithm.aggregate(stage.run.server, uploads, 1)
@@ -114,7 +114,7 @@ def test_with_all_energy_it_is_the_method_without_compression(small_spec: SpecMa
         client = Stage(Run(run.spec)).client(k)
         stage.algorithm.local_update(client, start)
         updates.append({name: tensor - start[name] for name, tensor in copy_tensors(client.parts["small"]).items()})
-    mean = weighted_mean(updates, shares([run.setup.samples[k] for k in first.cohort]))
+    mean = weighted_mean(updates, shares([run.setup.num_samples[k] for k in first.cohort]))
     for name, tensor in run.server.groups["all"].items():
         assert torch.equal(tensor, start[name] + mean[name]), name
     second = next(iterator)

@@ -74,8 +74,8 @@ def test_the_server_weighs_as_it_is_told(weighting: str, small_spec: SpecMaker) 
     partition = {"name": "dirichlet", "beta": 0.5}
     stage = Stage(Run(small_spec({"name": "fml", "weighting": weighting}, partition=partition)))
     uploads = [stage.upload(k) for k in (0, 1, 2)]
-    assert len({upload.samples for upload in uploads}) > 1
-    weights = [1 / 3] * 3 if weighting == "uniform" else shares([upload.samples for upload in uploads])
+    assert len({upload.num_samples for upload in uploads}) > 1
+    weights = [1 / 3] * 3 if weighting == "uniform" else shares([upload.num_samples for upload in uploads])
     expected = weighted_mean([upload.payload for upload in uploads], weights)
     server = stage.algorithm.aggregate(stage.run.server, uploads, 1)
     assert all(torch.equal(server.groups["all"][name], expected[name]) for name in expected)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, mse_loss, one_hot
 
-from engine.data.samples import split_batches
+from engine.data.client_dataset import split_batches
 from engine.kit.contract import Client
 from engine.kit.training import shuffled_batches
 from engine.runtime.run import Run
@@ -151,7 +151,7 @@ def test_three_rounds_of_fml(small_spec: SpecMaker) -> None:
                 of_G = 0.6 * cross_entropy(g, y) + 0.4 * kl_div(g, f.detach().exp(), reduction="batchmean")
                 step(of_F + of_G, *optimisers)
             sent.append({name: tensor.detach().clone() for name, tensor in G.state_dict().items()})
-        n = [run.setup.samples[k] for k in cohort]
+        n = [run.setup.num_samples[k] for k in cohort]
         weighted = [(size / sum(n), tensors) for size, tensors in zip(n, sent, strict=True)]
         newest = {name: torch.stack([w * tensors[name] for w, tensors in weighted]).sum(0) for name in newest}
     for name, tensor in newest.items():

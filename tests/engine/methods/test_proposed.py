@@ -155,7 +155,7 @@ def prices(run: Run, client: int, small: nn.Module) -> tuple[int, int, int, int]
     model = build(run.setup.architectures[client], run.setup.shape, run.setup.classes, run.setup.feature_dim)
     image = torch.zeros(1, *run.setup.shape)
     head = forward_flops(model.head, torch.zeros(1, model.feature_dim))
-    return run.setup.samples[client], forward_flops(model.body, image), head, forward_flops(small, image)
+    return run.setup.num_samples[client], forward_flops(model.body, image), head, forward_flops(small, image)
 
 
 @pytest.mark.parametrize("method", ["pfedafm", "pfedes", "fedarc"])

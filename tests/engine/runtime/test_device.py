@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from engine.artifacts import parse_request
+from engine.data.client_dataset import ClientDataset
 from engine.data.datasets import Dataset
-from engine.data.samples import Samples
 from engine.kit.training import fit, supervised
 from engine.methods import REGISTRY
 from engine.runtime.checkpoint import Checkpoints, rounds_with_checkpoints
@@ -94,7 +94,7 @@ def test_domainnets_images_are_augmented_after_one_copy_to_the_device() -> None:
         whole = Dataset("domainnet", images.to(device), labels, 4, labels < 0)
         everyone = torch.arange(40)
         place = torch.device(device)
-        samples = Samples.of(whole, everyone, None, transform="b", augment=True, device=place)
+        samples = ClientDataset.of(whole, everyone, None, transform="b", augment=True, device=place)
         return list(samples.shuffled(8, torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)))
 
     expected = batches("cpu")

@@ -88,7 +88,7 @@ def test_training_costs_three_forward_passes_per_sample_and_epoch(small_spec: Sp
     records = list(run.rounds())
     for record in records[1:]:
         expected = sum(
-            3 * run.federation.forward_flops[run.setup.architectures[k]] * run.setup.samples[k] * 2
+            3 * run.federation.forward_flops[run.setup.architectures[k]] * run.setup.num_samples[k] * 2
             for k in record.cohort
         )
         assert record.client_flops == expected

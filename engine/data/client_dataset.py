@@ -14,7 +14,7 @@ EVALUATION_BATCH = 512
 
 
 @dataclass(frozen=True)
-class Samples:
+class ClientDataset:
     """Rows of the data set with the labels as this client knows them."""
 
     dataset: Dataset
@@ -34,7 +34,7 @@ class Samples:
         transform: Transform,
         augment: bool,
         device: torch.device,
-    ) -> "Samples":
+    ) -> "ClientDataset":
         labels = dataset.labels[index]
         if label_map is not None:
             labels = label_map[labels]
@@ -43,8 +43,8 @@ class Samples:
     def __len__(self) -> int:
         return len(self.index)
 
-    def subset(self, positions: Tensor) -> "Samples":
-        return Samples(
+    def subset(self, positions: Tensor) -> "ClientDataset":
+        return ClientDataset(
             self.dataset, self.index[positions], self.labels[positions], self.transform, self.augment, self.device
         )
 

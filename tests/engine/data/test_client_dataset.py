@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engine.data.samples import split_batches
+from engine.data.client_dataset import split_batches
 from engine.kit.training import shuffled_batches
 from engine.runtime.run import Run
 from tests.engine.conftest import SpecMaker
