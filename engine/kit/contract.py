@@ -87,11 +87,15 @@ Predictor = Callable[[Tensor], Tensor]
 M = TypeVar("M", bound=nn.Module)
 
 
+Presets = Mapping[str, Mapping[str, Any]]
+"""Values of parameters by preset: {"B": {"weight": 10}}."""
+
+
 class AlgorithmParams(Frozen):
     """A method's own parameters: `name` gets its literal, every field a default, bounds and a description."""
 
-    preset_values: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Defaults that differ by preset: {"B": {"weight": 10}}."""
+    preset_values: ClassVar[Presets] = {}
+    """Defaults that differ by preset."""
 
     name: str
 
@@ -414,6 +418,7 @@ __all__ = [
     "Moment",
     "Payload",
     "Predictor",
+    "Presets",
     "ServerState",
     "Setup",
     "Tensors",

@@ -7,7 +7,18 @@ from typing import ClassVar, Literal, TypeVar
 from pydantic import Field
 from torch import nn
 
-from engine.kit.contract import Algorithm, AlgorithmParams, Client, P, Payload, Predictor, ServerState, Setup, Upload
+from engine.kit.contract import (
+    Algorithm,
+    AlgorithmParams,
+    Client,
+    P,
+    Payload,
+    Predictor,
+    Presets,
+    ServerState,
+    Setup,
+    Upload,
+)
 from engine.kit.prototypes import ClassTable, all_rows, keep_missing, mean_rows
 from engine.kit.tensors import copy_tensors, load_tensors, shares, weighted_mean
 from engine.models import ARCHITECTURES, SplitModel, build, check
@@ -121,7 +132,7 @@ def why_no_small_model(title: str, name: SmallModel, setup: Setup, width: int | 
 class SmallModelParams(AlgorithmParams):
     """What methods with a shared small model beside every private one have in common."""
 
-    preset_values = {"B": {"small_model": "fedavgcnn"}, "C": {"small_model": "compfl-cnn"}}  # noqa: RUF012 declared as a class variable by the base
+    preset_values: ClassVar[Presets] = {"B": {"small_model": "fedavgcnn"}, "C": {"small_model": "compfl-cnn"}}
 
     small_model: SmallModel = Field("cnn-5", description="Architecture of the shared small model G")
     weighting: Literal["samples", "uniform"] = Field(
@@ -188,7 +199,7 @@ class SharesClassTable(Algorithm[P]):
 class PrototypeParams(AlgorithmParams):
     """What methods that pull features to global prototypes have in common."""
 
-    preset_values = {"B": {"readout": "proto"}}  # noqa: RUF012 declared as a class variable by the base
+    preset_values: ClassVar[Presets] = {"B": {"readout": "proto"}}
 
     weight: float = Field(
         10.0, ge=0, le=1000, description="λ: weight of the distance to the prototypes; 0 is Standalone"

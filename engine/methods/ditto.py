@@ -17,13 +17,13 @@ m = 0.5, keeps λ = 1, which then pulls like λ = 2, the largest value that the 
 """
 
 import copy
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from engine.kit.contract import AlgorithmParams, Client, Method, Payload, Predictor
+from engine.kit.contract import AlgorithmParams, Client, Method, Payload, Predictor, Presets
 from engine.kit.sharing import AveragesModels
 from engine.kit.training import fit, fit_classifier, proximity
 from engine.models import SplitModel
@@ -32,7 +32,7 @@ PERSONAL = "model"  # the part takes the model's role, so that its dropout masks
 
 
 class DittoParams(AlgorithmParams):
-    preset_values = {"A": {"weight": 0.1}}  # noqa: RUF012 declared as a class variable by the base
+    preset_values: ClassVar[Presets] = {"A": {"weight": 0.1}}
 
     name: Literal["ditto"] = "ditto"
     weight: float = Field(1.0, ge=0, le=100, description="λ: pull of the personal model to the global; 0 is Standalone")

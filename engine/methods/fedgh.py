@@ -19,12 +19,12 @@ prototypes come from a body whose batch norm is recalibrated (`training.recalibr
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import nn
 
-from engine.kit.contract import AlgorithmParams, Client, Method, Payload, ServerState, Upload
+from engine.kit.contract import AlgorithmParams, Client, Method, Payload, Presets, ServerState, Upload
 from engine.kit.prototypes import all_rows, prototypes
 from engine.kit.sharing import SharesHead
 from engine.kit.tensors import copy_tensors, revive
@@ -32,7 +32,7 @@ from engine.kit.training import fit_classifier, pair_batches, server_fit, superv
 
 
 class FedGHParams(AlgorithmParams):
-    preset_values = {"B": {"server_steps": "batches"}, "C": {"server_steps": "batches"}}  # noqa: RUF012 declared as a class variable by the base
+    preset_values: ClassVar[Presets] = {"B": {"server_steps": "batches"}, "C": {"server_steps": "batches"}}
 
     name: Literal["fedgh"] = "fedgh"
     server_lr: float = Field(0.01, ge=0, le=10, description="Learning rate of the server's head; 0 keeps it as it was")

@@ -21,7 +21,7 @@ the trace `svd_flops`.
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from engine.kit.compression import Slices, compress, decompress, svd_flops
-from engine.kit.contract import Client, Groups, Method, Payload, ServerState, Trace, Upload
+from engine.kit.contract import Client, Groups, Method, Payload, Presets, ServerState, Trace, Upload
 from engine.kit.distillation import divergence
 from engine.kit.sharing import SharesSmallModel, SmallModelParams
 from engine.kit.tensors import copy_tensors, live_tensors, load_tensors, minus, plus, weighted_mean
@@ -37,7 +37,7 @@ from engine.kit.training import Unit, fit
 
 
 class FedKDParams(SmallModelParams):
-    preset_values = {  # noqa: RUF012 declared as a class variable by the base
+    preset_values: ClassVar[Presets] = {
         "B": {"small_model": "fedavgcnn", "weighting": "uniform", "clip": 10.0},
         "C": {"small_model": "compfl-cnn", "clip": 10.0},
     }

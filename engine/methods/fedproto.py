@@ -18,18 +18,18 @@ recalibrated (`training.recalibrate_below`).
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from engine.kit.contract import Client, Method, Payload, ServerState, Upload
+from engine.kit.contract import Client, Method, Payload, Presets, ServerState, Upload
 from engine.kit.prototypes import ClassMeans, all_rows, keep_missing, mean_rows, prototypes, pulled_to
 from engine.kit.sharing import PrototypeParams, SharesPrototypes
 from engine.kit.training import fit
 
 
 class FedProtoParams(PrototypeParams):
-    preset_values = {"B": {"weight": 10.0, "readout": "proto"}}  # noqa: RUF012 declared as a class variable by the base
+    preset_values: ClassVar[Presets] = {"B": {"weight": 10.0, "readout": "proto"}}
 
     name: Literal["fedproto"] = "fedproto"
     weight: float = Field(

@@ -16,20 +16,20 @@ library does neither). Weights by samples; uniform as in that library under pres
 10. A term of weight 0 is not computed.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from engine.kit.contract import Client, Method, Payload
+from engine.kit.contract import Client, Method, Payload, Presets
 from engine.kit.distillation import divergence
 from engine.kit.sharing import SharesSmallModel, SmallModelParams
 from engine.kit.training import Unit, fit
 
 
 class FMLParams(SmallModelParams):
-    preset_values = {  # noqa: RUF012 declared as a class variable by the base
+    preset_values: ClassVar[Presets] = {
         **SmallModelParams.preset_values,
         "B": {"small_model": "fedavgcnn", "weighting": "uniform", "clip": 10.0},
     }

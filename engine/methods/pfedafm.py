@@ -16,14 +16,14 @@ paper's. After the end-to-end ablation a client is tested with the θ it has jus
 
 from collections.abc import Mapping
 from math import inf
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from engine.kit.contract import AlgorithmParams, Client, Method, Payload, Predictor, Trace
+from engine.kit.contract import AlgorithmParams, Client, Method, Payload, Predictor, Presets, Trace
 from engine.kit.modules import Vector
 from engine.kit.sharing import AveragesModule, SmallModel, why_no_small_model
 from engine.kit.training import Unit, fit
@@ -33,7 +33,7 @@ HISTOGRAM_BINS = 20
 
 
 class PFedAFMParams(AlgorithmParams):
-    preset_values = {  # noqa: RUF012 declared as a class variable by the base
+    preset_values: ClassVar[Presets] = {
         "A": {"alpha_weight_decay": 0.001},
         "B": {"small_model": "fedavgcnn"},
         "C": {"small_model": "compfl-cnn"},
