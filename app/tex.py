@@ -20,7 +20,7 @@ LETTERS = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
     **{letter: f"${maths}$" for letter, maths in _MATHS.items()},
 }
-"""The same as in static/js/table.js."""
+"""How each is written; the pages have it in their vocabulary."""
 
 
 def tex(text: str) -> str:

@@ -68,9 +68,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "app.starter": (),
     "app.doctor": ("app.config", "app.store", "engine.catalogue", "engine.vision"),
     "app.exits": (),
-    "app.comparison": ("app.comparison", "app.store", "app.tex", "engine.records"),
+    "app.comparison": ("app.comparison", "app.store", "app.tex", "engine.catalogue", "engine.records"),
     "app.api": ("app.api", "app.comparison", "app.rehearsals", *SHARED, *SWEEPS, *ENGINE_DOOR),
-    "app.pages": ("app.pages", "app.comparison", "app.studies", *SHARED, *SWEEPS, *ENGINE_DOOR),
+    "app.pages": ("app.pages", "app.comparison", "app.studies", "app.tex", *SHARED, *SWEEPS, *ENGINE_DOOR),
     "app.studies": ("app.studies", *SHARED, *ENGINE_DOOR),
     "app.main": (
         *SHARED,

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from app.comparison.palette import FAMILY_TITLES
 from app.pages.equations import Run, typeset
 from app.pages.rendering import database_of, error_page, render, settings_of
 from app.pages.words import clients_text, dataset_text, partition_text
@@ -20,15 +21,6 @@ from engine import catalogue
 from engine.records import NO_CONVERGENCE, headline_rule
 
 router = APIRouter(include_in_schema=False)
-
-FAMILY_TITLES = {
-    "proposed": "Proposed",
-    "distillation": "Knowledge distillation",
-    "split": "Model split",
-    "mutual": "Mutual learning",
-    "homogeneous": "Model-homogeneous",
-    "standalone": "Standalone",
-}
 
 FAILED_TO_CONVERGE = "the papers print “-” for a run that did not converge; a finished run is then marked † here"
 """Stands for an accuracy in 56 places of the papers."""

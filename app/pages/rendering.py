@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, Response
 
 from app.config import Settings
 from app.pages.assets import modules
+from app.pages.vocabulary import vocabulary
 from app.store.database import Database
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
@@ -37,6 +38,7 @@ def _environment() -> Environment:
     # a spec is shown in its own order of fields, so the keys must not be sorted on the way to the browser
     environment.policies["json.dumps_kwargs"] = {}
     environment.policies["json.dumps_function"] = _page_json
+    environment.globals["vocabulary"] = vocabulary
     return environment
 
 

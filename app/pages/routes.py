@@ -9,6 +9,7 @@ from starlette.responses import Response
 from app.comparison import curves
 from app.comparison.palette import method_title
 from app.pages.rendering import database_of, error_page, render, settings_of
+from app.pages.vocabulary import state_title
 from app.pages.words import clients_text, dataset_text, partition_text
 from app.store import changes, continuing, experiments, listing, queue, rounds, steering, sweeps
 from app.store.listing import Filter, Sort
@@ -67,7 +68,7 @@ def list_page(
             "choices": choices,
         }
     titles = {
-        "states": {value: value.replace("_", " ").capitalize() for value in State},
+        "states": {state: state_title(state) for state in State},
         "methods": {method: method_title(method) for method in choices["algorithms"]},
     }
     return render(request, "experiments.html", "experiments", data=data, states=list(State), titles=titles)

@@ -56,7 +56,9 @@ async function call(path, options = {}) {
   throw new ApiError(response.status, errors);
 }
 
-/** @param {string} path @param {unknown} body @param {Record<string, string>} [headers] @param {AbortSignal} [signal] */
+/**
+ * @param {string} path @param {unknown} body @param {Record<string, string>} [headers] @param {AbortSignal} [signal]
+ */
 function post(path, body, headers = {}, signal) {
   return call(path, {
     method: "POST",
@@ -96,7 +98,9 @@ function query(values) {
   return parts.length ? `?${parts.join("&")}` : "";
 }
 
-/** A key of a submission: a request that is sent again with it makes nothing twice. Also where a page came without TLS. */
+/**
+ * A key of a submission: a request that is sent again with it makes nothing twice. Also where a page came without TLS.
+ */
 export function newKey() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
@@ -111,7 +115,10 @@ export const api = {
   experiment: (id) => call(`/api/experiments/${encodeURIComponent(id)}`),
   /** @param {string} id @param {number} [after] @returns {Promise<Api.Rounds>} */
   rounds: (id, after = -1) => call(`/api/experiments/${encodeURIComponent(id)}/rounds${query({ after })}`),
-  /** @param {string[]} ids @param {number} [points] @returns {Promise<{experiments: Record<string, CurveColumns>, seq: number}>} */
+  /**
+   * @param {string[]} ids @param {number} [points]
+   * @returns {Promise<{experiments: Record<string, CurveColumns>, seq: number}>}
+   */
   curves: (ids, points) => call(`/api/compare/curves${query({ ids: ids.join(","), points })}`),
   /** @param {string[]} ids @param {string} at @returns {Promise<Api.ClientTable>} */
   clients: (ids, at) => call(`/api/compare/clients${query({ ids: ids.join(","), at })}`),
@@ -170,7 +177,10 @@ export const api = {
   retrySweep: (id, cell = null) => post(`/api/sweeps/${encodeURIComponent(id)}/retry${query({ cell })}`, {}),
   /** @param {string} id @returns {Promise<Api.ArtifactList>} */
   artifacts: (id) => call(`/api/experiments/${encodeURIComponent(id)}/artifacts`),
-  /** @param {string} id @param {string} kind @param {Record<string, unknown>} [parameters] @returns {Promise<Api.ArtifactView>} */
+  /**
+   * @param {string} id @param {string} kind @param {Record<string, unknown>} [parameters]
+   * @returns {Promise<Api.ArtifactView>}
+   */
   want: (id, kind, parameters = {}) =>
     post(`/api/experiments/${encodeURIComponent(id)}/artifacts`, { kind, parameters }),
   /** @param {string} path @returns {Promise<any>} */

@@ -5,9 +5,6 @@ import { methodStyle, methodTitle } from "./colours.js";
 import { h } from "./dom.js";
 import { fieldTitle, METHOD, show } from "./series.js";
 
-export const ENDED = new Set(["finished", "failed", "cancelled", "diverged", "not_applicable"]);
-export const RETRIED = new Set(["failed", "cancelled", "diverged"]);
-
 /**
  * How many experiments of a sweep are in one of the states.
  * @param {Record<string, number>} counts @param {Set<string>} states

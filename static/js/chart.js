@@ -39,7 +39,10 @@ const TITLE_FONT = `500 ${FONT}`;
 const handles = {};
 window.fedarena = Object.freeze({ charts: handles });
 
-/** What tests and the console may read of a chart that is drawn elsewhere. @param {string} name @param {object} handle */
+/**
+ * What tests and the console may read of a chart that is drawn elsewhere.
+ * @param {string} name @param {object} handle
+ */
 export function publishAs(name, handle) {
   handles[name] = Object.freeze(handle);
 }

@@ -1,17 +1,14 @@
 // One colour and one dash pattern for each method, everywhere and for ever.
 //
 // The hue says the family; tone and dash tell the methods of a family apart. Every colour has a contrast of at
-// least 4.5 : 1 on the chart's ground in its theme, so it may also colour text. static/palette.json holds the values
-// for this module and for the figures that the server draws.
+// least 4.5 : 1 on the chart's ground in its theme, so it may also colour text. The values are those of the
+// figures that the server draws.
 
-import palette from "../palette.json" with { type: "json" };
+/** @import { Style } from "./types.d.ts" */
 
-/** @type {number[][]} */
-const DASHES = palette.dashes;
-/** @type {Record<string, {title: string, light: string[], dark: string[]}>} */
-const PALETTE = palette.families;
-/** @type {Record<string, {title: string, family: string, tone: number, dash: number}>} */
-const METHODS = palette.methods;
+import { vocabulary } from "./vocabulary.js";
+
+const { dashes: DASHES, families: PALETTE, methods: METHODS } = vocabulary.palette;
 
 const [LONG, DOT] = [[20, 4], [1, 4]];
 
@@ -21,33 +18,28 @@ export const FAMILY_TITLES = Object.fromEntries(FAMILIES.map((family) => [family
 
 /** @param {string} id */
 export function methodTitle(id) {
-  return METHODS[id]?.title ?? id;
+  return Object.hasOwn(METHODS, id) ? METHODS[id].title : id;
 }
 
 /**
- * A method from elsewhere keeps its colour too: tone and dash come from its name.
- * @param {string} id @param {string} family @returns {{family: string, tone: number, dash: number}}
+ * A method from elsewhere keeps its look too: tone and dash come from its name, as in app/comparison/palette.py.
+ * @param {string} id
  */
-function placeOf(id, family) {
+function placeOf(id) {
   if (Object.hasOwn(METHODS, id)) return METHODS[id];
   let hash = 2166136261;
-  for (const letter of id) hash = Math.imul(hash ^ letter.charCodeAt(0), 16777619) >>> 0;
-  return {
-    family: Object.hasOwn(PALETTE, family) ? family : "homogeneous",
-    tone: hash % 4,
-    dash: hash % DASHES.length,
-  };
+  for (const letter of id) hash = Math.imul(hash ^ (letter.codePointAt(0) ?? 0), 16777619) >>> 0;
+  return { family: "homogeneous", tone: hash % 4, dash: hash % DASHES.length };
 }
 
 /**
  * @param {string} id a method's id
- * @param {string} family its family, needed only for methods that are not listed
  * @param {number} variant 0 for the method itself, 1, 2, … for the same method with other settings: the colour stays
  *   the method's own and the dash changes
- * @returns {{light: string, dark: string, css: string, dash: number[], family: string}}
+ * @returns {Style & {css: string, family: string}}
  */
-export function methodStyle(id, family = "", variant = 0) {
-  const place = placeOf(id, family);
+export function methodStyle(id, variant = 0) {
+  const place = placeOf(id);
   const { light, dark } = PALETTE[place.family];
   const [day, night] = [light[place.tone], dark[place.tone]];
   const turns = Math.floor(variant / DASHES.length);

@@ -1,10 +1,9 @@
 // The mark of finished runs that did not converge, wherever their accuracy stands.
 
 import { h } from "./dom.js";
+import { vocabulary } from "./vocabulary.js";
 
-/** As engine/records.py says it. */
-export const NO_CONVERGENCE =
-  "no convergence: at most 2 points above what naming the most frequent class of each client’s test set reaches; papers print “–”";
+export const NO_CONVERGENCE = vocabulary.no_convergence;
 export const NOTE = `† ${NO_CONVERGENCE}.`;
 
 /**

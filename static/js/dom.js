@@ -2,6 +2,8 @@
 
 /** @import { Attributes, Child, ElementOf } from "./types.d.ts" */
 
+import { stateWord } from "./vocabulary.js";
+
 /** @param {string} selector @param {ParentNode} root @returns {HTMLElement} */
 export function one(selector, root = document) {
   const found = root.querySelector(selector);
@@ -77,7 +79,10 @@ function become(present, fresh) {
   while (present.childNodes.length > wanted.length) present.lastChild?.remove();
 }
 
-/** Shows rows that are told apart by `data-key`: a row that is there already is brought up to date. @param {Element} root @param {HTMLElement[]} fresh */
+/**
+ * Shows rows that are told apart by `data-key`: a row that is there already is brought up to date.
+ * @param {Element} root @param {HTMLElement[]} fresh
+ */
 export function fillRows(root, fresh) {
   const present = new Map([...root.children].map((row) => [/** @type {HTMLElement} */ (row).dataset.key, row]));
   const rows = fresh.map((row) => {
@@ -106,29 +111,6 @@ export function pageData(id = "page-data") {
   return block ? JSON.parse(block.textContent || "null") : null;
 }
 
-/** @type {Record<string, string>} */
-const WORDS = {
-  queued: "Queued",
-  paused: "Paused",
-  running: "Running",
-  cancelling: "Cancelling",
-  finished: "Finished",
-  failed: "Failed",
-  diverged: "Diverged",
-  cancelled: "Cancelled",
-  not_applicable: "Not applicable",
-};
-
-/** The states in the order in which a filter lists them. */
-export const STATES = Object.keys(WORDS);
-
-export const ACTIVE = new Set(["queued", "paused", "running", "cancelling"]);
-
-/** @param {string} state */
-export function stateWord(state) {
-  return WORDS[state] ?? state;
-}
-
 /** A state as a coloured chip with a shape and a word. @param {string} state */
 export function stateChip(state) {
   return h(
@@ -139,7 +121,10 @@ export function stateChip(state) {
   );
 }
 
-/** A link whose text is shortened before its end where there is no room. @param {string} address @param {[string, string]} parts */
+/**
+ * A link whose text is shortened before its end where there is no room.
+ * @param {string} address @param {[string, string]} parts
+ */
 export function nameLink(address, [front, end]) {
   return h(
     "a",
@@ -149,7 +134,10 @@ export function nameLink(address, [front, end]) {
   );
 }
 
-/** A small quiet button, as in the head of a chart. @param {string} label @param {string} title @param {() => void} action */
+/**
+ * A small quiet button, as in the head of a chart.
+ * @param {string} label @param {string} title @param {() => void} action
+ */
 export function toolButton(label, title, action) {
   return h("button", { type: "button", class: "tool", title, on: { click: action } }, label);
 }

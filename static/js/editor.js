@@ -98,7 +98,10 @@ export function keepInAddress(text) {
   history.replaceState(null, "", linkTo(location.pathname, text));
 }
 
-/** Keeps what was typed for this tab; null forgets it. A browser may forbid it. @param {string} name @param {string|null} text */
+/**
+ * Keeps what was typed for this tab; null forgets it. A browser may forbid it.
+ * @param {string} name @param {string|null} text
+ */
 export function keepDraft(name, text) {
   try {
     if (text === null) sessionStorage.removeItem(name);

@@ -100,7 +100,14 @@ export function withValue(object, path, value) {
  * @property {string} [id]
  */
 
-/** The fields of one value of a list, folded. @typedef {{fields: Field[], summary: HTMLElement, label: string, root: HTMLElement}} Part */
+/**
+ * The fields of one value of a list, folded.
+ * @typedef {object} Part
+ * @property {Field[]} fields
+ * @property {HTMLElement} summary
+ * @property {string} label
+ * @property {HTMLElement} root
+ */
 
 /** @param {FieldSchema & {nullable: boolean}} schema @returns {Menu|null} of an enum or a boolean */
 function plainChoices(schema) {

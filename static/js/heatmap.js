@@ -32,7 +32,10 @@ function colour(share, dark) {
 const MOST_ROWS = 400;
 const MOST_LINES = 140;
 
-/** More rows than can be told apart are drawn together, each line the mean of some. @param {Heat} heat @returns {Heat} */
+/**
+ * More rows than can be told apart are drawn together, each line the mean of some.
+ * @param {Heat} heat @returns {Heat}
+ */
 function together(heat) {
   const { values, rowTitle, rowText = String } = heat;
   if (values.length <= MOST_ROWS) return heat;
@@ -76,7 +79,15 @@ function limits({ values, low = 0, high }) {
 
 /** @typedef {{row: number, column: number}} Cell */
 
-/** Sizes in pixels. @typedef {{width: number, height: number, cellWidth: number, cellHeight: number, total: number}} Layout */
+/**
+ * Sizes in pixels.
+ * @typedef {object} Layout
+ * @property {number} width
+ * @property {number} height
+ * @property {number} cellWidth
+ * @property {number} cellHeight
+ * @property {number} total
+ */
 
 /** @typedef {CanvasRenderingContext2D|SvgPen} Pen */
 

@@ -34,7 +34,10 @@ class Live extends EventTarget {
     this.experiments = [];
   }
 
-  /** Without a number the stream starts with what happens next. @param {{after: number|null, experiments?: string[]}} options */
+  /**
+   * Without a number the stream starts with what happens next.
+   * @param {{after: number|null, experiments?: string[]}} options
+   */
   start({ after, experiments = [] }) {
     this.last ??= after;
     this.experiments = experiments;

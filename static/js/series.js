@@ -5,8 +5,9 @@
  * @import { CurveColumns, Experiment } from "./types.d.ts"
  */
 
+import { ACTIVE, ENDED_EARLY } from "./vocabulary.js";
+
 export const METHOD = "algorithm.name";
-const ENDED_EARLY = new Set(["failed", "diverged", "cancelled", "not_applicable"]);
 
 /** The curves of one experiment. Costs are sums from round 0 on, so they include an opening step. */
 export class Curves {
@@ -155,7 +156,12 @@ export function flatten(value, prefix = "") {
 
 /** A group with those of its members that count. @typedef {Group & {settledMembers: Experiment[]}} SettledGroup */
 
-/** A field that is not the same in all groups, with the value of each. @typedef {{field: string, values: unknown[]}} Difference */
+/**
+ * A field that is not the same in all groups, with the value of each.
+ * @typedef {object} Difference
+ * @property {string} field
+ * @property {unknown[]} values
+ */
 
 /** @typedef {{x: number[], y: number[], low: (number|null)[], high: (number|null)[]}} MeanCurve */
 
@@ -338,7 +344,7 @@ function partOf(field) {
  */
 function cutShort(groups) {
   /** @type {(member: Experiment) => boolean} */
-  const ended = (member) => ENDED_EARLY.has(member.state) || member.state === "finished";
+  const ended = (member) => !ACTIVE.has(member.state);
   /** @type {(member: Experiment) => number} */
   const reached = (member) => Math.max(0, member.next_round - 1);
   const spent = groups.flatMap((group) =>

@@ -143,7 +143,10 @@ export function notice(text, kind = "info", offer = null) {
   setTimeout(() => box.remove(), kind === "error" || offer ? 12_000 : 4000);
 }
 
-/** How far something with several parts is, told once it takes long. @param {number} total @param {number} wait milliseconds */
+/**
+ * How far something with several parts is, told once it takes long.
+ * @param {number} total @param {number} wait milliseconds
+ */
 export function progress(total, wait = 2000) {
   const box = h("div", { class: "notice", role: "status", hidden: true });
   let done = 0;

@@ -2,7 +2,7 @@
 
 /** @import { Spec } from "./types.d.ts" */
 
-const GREEK = { gamma: "γ", beta: "β", alpha: "α" };
+import { vocabulary } from "./vocabulary.js";
 
 /** "pathological, 2 classes" or "dirichlet, β 0.1". @param {Spec["partition"]} partition */
 export function partitionText(partition) {
@@ -10,7 +10,7 @@ export function partitionText(partition) {
   if (partition.classes_per_client !== undefined) {
     parts.push(`${partition.classes_per_client} ${partition.classes_per_client === 1 ? "class" : "classes"}`);
   }
-  for (const [key, letter] of Object.entries(GREEK)) {
+  for (const [key, letter] of Object.entries(vocabulary.partition_letters)) {
     if (partition[key] !== undefined) parts.push(`${letter} ${partition[key]}`);
   }
   return parts.join(", ");

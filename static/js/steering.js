@@ -3,11 +3,10 @@
 /** @import { Experiment } from "./types.d.ts" */
 
 import { api } from "./api.js";
-import { ACTIVE, h } from "./dom.js";
+import { h } from "./dom.js";
 import { notice, progress, working } from "./shell.js";
 import { integer } from "./units.js";
-
-const RETRIED = new Set(["failed", "cancelled", "diverged"]);
+import { ACTIVE, RETRIED } from "./vocabulary.js";
 
 /**
  * @typedef {object} Action

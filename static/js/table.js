@@ -1,5 +1,7 @@
 // Tables as text: CSV for programs, Markdown for notes, LaTeX (booktabs) for papers.
 
+import { vocabulary } from "./vocabulary.js";
+
 /** A spreadsheet would run a cell that starts with one of these letters as a formula. @param {string} cell */
 function harmless(cell) {
   return /^[=+\-@\t\r]/.test(cell) && Number.isNaN(Number(cell)) ? `'${cell}` : cell;
@@ -44,82 +46,9 @@ export function markdown(rows, note = "") {
     .join("\n") + "\n";
 }
 
-// What LaTeX would take as a command, or print as another sign; the same as in app/tex.py.
-/** @type {Record<string, string>} */
-const MATHS = {
-  "<": "<",
-  ">": ">",
-  "|": "|",
-  "±": "\\pm",
-  "−": "-",
-  "·": "\\cdot",
-  "×": "\\times",
-  "→": "\\to",
-  "←": "\\gets",
-  "≤": "\\le",
-  "≥": "\\ge",
-  "≠": "\\ne",
-  "≈": "\\approx",
-  "∞": "\\infty",
-  "∈": "\\in",
-  "²": "^2",
-  "α": "\\alpha",
-  "β": "\\beta",
-  "γ": "\\gamma",
-  "δ": "\\delta",
-  "ε": "\\varepsilon",
-  "ζ": "\\zeta",
-  "η": "\\eta",
-  "θ": "\\theta",
-  "ι": "\\iota",
-  "κ": "\\kappa",
-  "λ": "\\lambda",
-  "μ": "\\mu",
-  "\u00b5": "\\mu",
-  "ν": "\\nu",
-  "ξ": "\\xi",
-  "π": "\\pi",
-  "ρ": "\\rho",
-  "σ": "\\sigma",
-  "τ": "\\tau",
-  "υ": "\\upsilon",
-  "φ": "\\varphi",
-  "χ": "\\chi",
-  "ψ": "\\psi",
-  "ω": "\\omega",
-  "Γ": "\\Gamma",
-  "Δ": "\\Delta",
-  "Θ": "\\Theta",
-  "Λ": "\\Lambda",
-  "Ξ": "\\Xi",
-  "Π": "\\Pi",
-  "Σ": "\\Sigma",
-  "Φ": "\\Phi",
-  "Ψ": "\\Psi",
-  "Ω": "\\Omega",
-};
-/** @type {Record<string, string>} */
-const WORDS = {
-  "\\": "\\textbackslash{}",
-  "~": "\\textasciitilde{}",
-  "^": "\\textasciicircum{}",
-  "–": "--",
-  "—": "---",
-  "…": "\\ldots{}",
-  "†": "\\dag{}",
-  "“": "``",
-  "”": "''",
-  "‘": "`",
-  "’": "'",
-  "\u00a0": "~",
-  "\u202f": "\\,",
-};
-
-/** @param {string} text */
+/** What LaTeX would take as a command, or print as another sign, is written the way it wants. @param {string} text */
 function tex(text) {
-  return [...text].map((letter) =>
-    WORDS[letter] ?? ("&%$#_{}".includes(letter) ? `\\${letter}` : letter in MATHS ? `$${MATHS[letter]}$` : letter)
-  ).join("");
+  return [...text].map((letter) => vocabulary.latex[letter] ?? letter).join("");
 }
 
 /** @param {unknown[][]} rows the first row is the head @param {string} note a line below, where there is one */

@@ -1,6 +1,6 @@
 // The shapes that several scripts share, for the type checker; those of the API's answers stand in api.d.ts.
 
-import type { ExperimentView, Headline, RoundRecord, SweepSummary, WorkerView } from "./api.d.ts";
+import type { ExperimentView, Headline, RoundRecord, State, SweepSummary, WorkerView } from "./api.d.ts";
 
 /** What `h` makes of a tag's name. */
 export type ElementOf<Tag> = Tag extends "svg" | "use" | "line" | "path" ? SVGElement
@@ -17,6 +17,23 @@ export type Attributes = {
 
 /** How a method's line looks, on a light ground and on a dark one. */
 export type Style = { light: string; dark: string; dash: number[] };
+
+/** What the server says once for browser and server; app/pages/vocabulary.py writes it. */
+export type Vocabulary = {
+  states: { id: State; title: string; ended: boolean; retried: boolean }[];
+  palette: {
+    dashes: number[][];
+    families: Record<string, { title: string; light: string[]; dark: string[] }>;
+    methods: Record<string, { title: string; family: string; tone: number; dash: number }>;
+  };
+  /** By method and trace. */
+  traces: Record<string, Record<string, { title: string; unit: string }>>;
+  /** How LaTeX wants a letter. */
+  latex: Record<string, string>;
+  partition_letters: Record<string, string>;
+  no_convergence: string;
+  convergence_margin: number;
+};
 
 /** A complete spec, as far as the pages read it; its other fields are shown as they are. */
 export type Spec = {
@@ -176,7 +193,7 @@ export type MethodCost = {
 
 export type { Headline };
 
-/** Where the lines have their points, then the values of each; a missing point is undefined and does not break its line. */
+/** Where the lines have their points, then the values of each; undefined is a missing point, which breaks no line. */
 export type PlotColumns = [number[], ...(number | null | undefined)[][]];
 
 type PlotAxis = {

@@ -21,8 +21,10 @@ from app.pages.machine import shown_settings
 from app.pages.rendering import TEMPLATES
 from app.pages.routes import MOST_COMPARED
 from app.store import experiments, lifecycle, queue, rounds, workers
+from app.store.states import State
 from app.studies import costs
-from engine.records import RoundRecord
+from app.tex import LETTERS
+from engine.records import NO_CONVERGENCE, RoundRecord
 from engine.spec.experiment import ExperimentSpec
 from tests.engine.data.layouts import pixels, write_idx
 
@@ -68,8 +70,8 @@ def store_round(app: FastAPI, accuracy: float) -> None:
         rounds.commit_round(session, claim, record, 60)
 
 
-def page_data(html: str) -> Any:
-    block = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', html, re.DOTALL)
+def page_data(html: str, name: str = "page-data") -> Any:
+    block = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', html, re.DOTALL)
     assert block is not None
     return json.loads(block[1])
 
@@ -263,6 +265,28 @@ def test_nothing_is_loaded_from_another_host() -> None:
     assert [name for name, text in texts.items() if re.search(r"https?://\w", text)] == []
 
 
+@pytest.mark.parametrize("path", ["/", "/experiments", "/compare", "/new", "/settings", "/experiments/nothing"])
+def test_every_page_says_what_browser_and_server_both_know(client: TestClient, path: str) -> None:
+    told = page_data(client.get(path, headers={"accept": "text/html"}).text, "vocabulary")
+    assert [(state["id"], state["ended"]) for state in told["states"]] == [(s, s.is_finished()) for s in State]
+    assert {key: place["title"] for key, place in told["palette"]["methods"].items()} == {
+        method["id"]: method["title"] for method in client.get("/api/catalog").json()["algorithms"]
+    }
+    assert told["latex"] == LETTERS
+    assert told["no_convergence"] == NO_CONVERGENCE
+
+
+def test_the_scripts_have_no_list_of_states_methods_or_letters_of_their_own() -> None:
+    """The vocabulary of the page is the one source."""
+    words = re.compile(r'"(?:queued|failed|cancelled|diverged)", "|"(?:fedproto|scaffold)"|"α"')
+    found = [
+        f"{script.name}: {hit}"
+        for script in (STATIC / "js").rglob("*.js")
+        for hit in words.findall(script.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
 def test_every_method_is_listed_and_has_a_page_with_its_equations(client: TestClient) -> None:
     listed = client.get("/methods").text
     for method in client.get("/api/catalog").json()["algorithms"]:
@@ -309,10 +333,12 @@ def test_a_method_from_elsewhere_has_its_pages_before_its_cost_and_its_colour_ar
 
 
 def test_a_method_that_is_written_wrongly_gets_the_one_that_was_meant(client: TestClient) -> None:
-    told = client.get("/methods/pfedamf", headers={"accept": "text/html"}).text
-    assert "Did you mean pfedafm" in told
-    assert "scaffold" not in told
-    assert "scaffold" in client.get("/methods/nothing", headers={"accept": "text/html"}).text
+    def message(name: str) -> str:
+        return client.get(f"/methods/{name}", headers={"accept": "text/html"}).text.partition("<main")[2]
+
+    assert "Did you mean pfedafm" in message("pfedamf")
+    assert "scaffold" not in message("pfedamf")
+    assert "scaffold" in message("nothing")
 
 
 def test_settings_hide_passwords_and_say_where_a_value_comes_from(

@@ -83,7 +83,7 @@ def test_every_method_colour_is_readable_in_both_themes(open_page: OpenPage) -> 
 
 def test_no_two_methods_look_alike(open_page: OpenPage) -> None:
     looks = styles(open_page("/experiments"))
-    assert len(looks) >= 27
+    assert len(looks) >= 25
     for one, other in combinations(looks, 2):
         assert (looks[one]["light"], looks[one]["dash"]) != (looks[other]["light"], looks[other]["dash"]), (one, other)
 

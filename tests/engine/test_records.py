@@ -5,8 +5,6 @@ import json
 import pytest
 
 from engine.records import (
-    CONVERGENCE_MARGIN,
-    NO_CONVERGENCE,
     Headline,
     RoundRecord,
     conditions,
@@ -16,7 +14,7 @@ from engine.records import (
     no_convergence,
 )
 from engine.spec.experiment import ExperimentSpec
-from tests.services import ROOT, SPEC
+from tests.services import SPEC
 
 
 def record(number: int, accuracy: float | None, flops: int = 100, cohort: tuple[int, ...] = (0, 1)) -> RoundRecord:
@@ -119,13 +117,6 @@ def test_a_run_did_not_converge_up_to_two_points_above_the_majority_class(
     accuracy: float | None, share: float | None, marked: bool
 ) -> None:
     assert no_convergence(accuracy, share) == marked
-
-
-def test_pages_and_files_say_the_same_of_what_did_not_converge() -> None:
-    assert f'"{NO_CONVERGENCE}"' in (ROOT / "static/js/convergence.js").read_text()
-    page = (ROOT / "static/js/pages/experiment.js").read_text()
-    assert f"const MARGIN = {CONVERGENCE_MARGIN};" in page
-    assert f"{100 * CONVERGENCE_MARGIN:g} points above what naming" in page
 
 
 def test_method_seed_and_learning_rate_may_differ_under_equal_conditions_and_the_budget_may_not() -> None:

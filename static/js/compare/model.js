@@ -11,6 +11,7 @@
 import { convergenceMark } from "../convergence.js";
 import { counted, groupExperiments, mean, meanCurve, smoothed, std } from "../series.js";
 import { decimal, duration, formatBytes, formatFlops, integer, meanStd, NONE, percent } from "../units.js";
+import { ACTIVE } from "../vocabulary.js";
 
 /**
  * What is compared, and how a reader wants to see it.
@@ -21,7 +22,7 @@ import { decimal, duration, formatBytes, formatFlops, integer, meanStd, NONE, pe
  * @property {(id: string) => CostToTarget|undefined} told the cost to the target of a thinned curve: only the server
  *   can tell it
  * @property {(method: string) => string} titleOf
- * @property {(method: string, family: string, variant: number) => Style} styleOf
+ * @property {(method: string, variant: number) => Style} styleOf
  */
 
 /**
@@ -31,9 +32,18 @@ import { decimal, duration, formatBytes, formatFlops, integer, meanStd, NONE, pe
 
 /** Which accuracy counts. @typedef {"best"|"final"} Rule */
 
-/** Over the seeds; `of` counts those without a value too. @typedef {{mean: number|null, std: number|null, count: number, of: number}} Measure */
+/**
+ * Over the seeds; `of` counts those without a value too.
+ * @typedef {object} Measure
+ * @property {number|null} mean
+ * @property {number|null} std
+ * @property {number} count
+ * @property {number} of
+ */
 
-/** @typedef {"best"|"final"|"judged"|"bytes"|"flops"|"seconds"|"targetRound"|"targetBytes"|"targetFlops"|"spentBytes"|"spentFlops"} MeasureName */
+/**
+ * @typedef {"best"|"final"|"judged"|"bytes"|"flops"|"seconds"|"targetRound"|"targetBytes"|"targetFlops"|"spentBytes"|"spentFlops"} MeasureName
+ */
 
 /** @typedef {{group: Drawn, slice: string, numbers: Record<MeasureName, Measure>}} ResultRow */
 
@@ -60,7 +70,7 @@ import { decimal, duration, formatBytes, formatFlops, integer, meanStd, NONE, pe
 /** Totals that lie this many times apart would be a smear at one end of a linear axis. */
 const WIDE = 100;
 
-// --- groups -----------------------------------------------------------------------------------------------------------
+// --- groups ----------------------------------------------------------------------------------------------------------
 
 /** @param {string} by */
 function fieldsOf(by) {
@@ -77,7 +87,7 @@ export function groupsOf(compared, by = fieldsOf(compared.choices.by)) {
     const settledMembers = finished.length ? finished : used;
     return {
       ...group,
-      style: styleOf(group.method, "", group.variant),
+      style: styleOf(group.method, group.variant),
       used,
       settledMembers,
       curves: used.flatMap((member) => curves.get(member.id) ?? []),
@@ -92,12 +102,15 @@ function sliceOf(group) {
   return [...new Set(group.members.map((member) => member.conditions))].sort().join();
 }
 
-/** Whether the rows differ in data, models or budget on purpose, so that there is no one leader. @param {ResultRow[]} rows */
+/**
+ * Whether the rows differ in data, models or budget on purpose, so that there is no one leader.
+ * @param {ResultRow[]} rows
+ */
 export function inSlices(rows) {
   return new Set(rows.map((row) => row.slice)).size > 1;
 }
 
-// --- the numbers of one experiment ------------------------------------------------------------------------------------
+// --- the numbers of one experiment -----------------------------------------------------------------------------------
 
 /** @param {Experiment} member @param {Curves|undefined} curve */
 function bestOf(member, curve) {
@@ -142,7 +155,7 @@ export function ruleWord(compared) {
   return rule === null ? "Accuracy that counts" : { best: "Best accuracy", final: "Final accuracy" }[rule];
 }
 
-// --- lines ------------------------------------------------------------------------------------------------------------
+// --- lines -----------------------------------------------------------------------------------------------------------
 
 /**
  * A method that sends nothing has no extent on an axis of bytes: its final value becomes a level to compare with.
@@ -154,7 +167,10 @@ function level(line, left, right) {
   return { key: line.key, label: line.label, style: line.style, x: [left, right], y: [last, last], level: true };
 }
 
-/** @param {Drawn[]} groups @param {Axis} axis @param {"accuracy"|"loss"} yName @param {number} smooth @param {boolean} logX */
+/**
+ * @param {Drawn[]} groups @param {Axis} axis @param {"accuracy"|"loss"} yName @param {number} smooth
+ * @param {boolean} logX
+ */
 export function linesOf(groups, axis, yName, smooth, logX) {
   const plain = groups.filter((group) => group.curves.length).map((group) => meanLine(group, axis, yName, smooth));
   if (axis === "round") return plain;
@@ -163,7 +179,9 @@ export function linesOf(groups, axis, yName, smooth, logX) {
   return plain.map((line) => level(line, left, right));
 }
 
-/** @param {Drawn} group @param {Axis} axis @param {"accuracy"|"loss"} yName @param {number} smooth @returns {MeanLine} */
+/**
+ * @param {Drawn} group @param {Axis} axis @param {"accuracy"|"loss"} yName @param {number} smooth @returns {MeanLine}
+ */
 function meanLine(group, axis, yName, smooth) {
   const raw = meanCurve(group.curves, axis, yName);
   const y = smoothed(raw.y, smooth);
@@ -217,7 +235,7 @@ export function isWide(groups, axis) {
   return totals.length > 1 && Math.max(...totals) > WIDE * Math.min(...totals);
 }
 
-// --- results ----------------------------------------------------------------------------------------------------------
+// --- results ---------------------------------------------------------------------------------------------------------
 
 /** @param {(number|null|undefined)[]} values @returns {Measure} */
 function measure(values) {
@@ -282,7 +300,10 @@ export function doubt(first, second) {
   return lead(first, second) < Math.max(a.std ?? 0, b.std ?? 0) ? ", less than the spread over seeds" : "";
 }
 
-/** What costs are compared by: to the target where there is one. @param {Choices} choices @returns {{bytes: MeasureName, flops: MeasureName}} */
+/**
+ * What costs are compared by: to the target where there is one.
+ * @param {Choices} choices @returns {{bytes: MeasureName, flops: MeasureName}}
+ */
 export function costNames({ target }) {
   return target === null ? { bytes: "bytes", flops: "flops" } : { bytes: "targetBytes", flops: "targetFlops" };
 }
@@ -304,7 +325,7 @@ export function cheapest(rows, column, { target }) {
   return least;
 }
 
-// --- the table of results ---------------------------------------------------------------------------------------------
+// --- the table of results --------------------------------------------------------------------------------------------
 
 /** @param {number|null} value */
 const twoDigits = (value) => (value === null ? NONE : (100 * value).toFixed(2));
@@ -399,7 +420,10 @@ function competes(column, measure) {
   return Boolean(column.better) && measure.mean !== null && (!column.target || reachedByAll(measure));
 }
 
-/** The best mean of a column under the same conditions; null where fewer than two compete. @param {ResultRow[]} rows @param {ResultColumn} column @param {string} slice */
+/**
+ * The best mean of a column under the same conditions; null where fewer than two compete.
+ * @param {ResultRow[]} rows @param {ResultColumn} column @param {string} slice
+ */
 function bestOfSlice(rows, column, slice) {
   const values = rows
     .filter((row) => row.slice === slice)
@@ -428,7 +452,10 @@ export function tableOf(rows, columns, fair, told) {
   }));
 }
 
-/** @param {Drawn} group @param {ResultColumn} column @param {Measure} measure @param {number|null} top @param {boolean} told @returns {ResultCell} */
+/**
+ * @param {Drawn} group @param {ResultColumn} column @param {Measure} measure @param {number|null} top
+ * @param {boolean} told @returns {ResultCell}
+ */
 function cellOf(group, column, measure, top, told) {
   const { mean: value, std: spread, count, of } = measure;
   const mark = column.key === group.rule ? convergenceMark(group.unlearned, count) : "";
@@ -442,7 +469,10 @@ function cellOf(group, column, measure, top, told) {
   return { text, best, gap, gapped: Boolean(column.gap), muted: Boolean(column.target && value === null) };
 }
 
-/** The results with plain numbers, for programs. @param {ResultRow[]} rows @param {ResultColumn[]} columns @returns {unknown[][]} */
+/**
+ * The results with plain numbers, for programs.
+ * @param {ResultRow[]} rows @param {ResultColumn[]} columns @returns {unknown[][]}
+ */
 export function plainTable(rows, columns) {
   return [
     ["method", "seeds", "no_convergence", ...columns.flatMap((column) => [`${column.csv}_mean`, `${column.csv}_std`])],
@@ -455,14 +485,15 @@ export function plainTable(rows, columns) {
   ];
 }
 
-// --- words ------------------------------------------------------------------------------------------------------------
+// --- words -----------------------------------------------------------------------------------------------------------
 
 /** @param {string[]} words */
 export const listed = (words) => new Intl.ListFormat("en-GB").format(words);
 
-const WAITING = new Set(["queued", "running", "paused", "cancelling"]);
-
-/** Who leads, as the start of a sentence; empty before the first test. @param {Compared} compared @param {ResultRow[]} rows @param {Fair} fair */
+/**
+ * Who leads, as the start of a sentence; empty before the first test.
+ * @param {Compared} compared @param {ResultRow[]} rows @param {Fair} fair
+ */
 function leaderText(compared, rows, { warnings, swept }) {
   if (warnings.length) return "Not comparable, for the reasons below";
   if (inSlices(rows)) return `Settings differ: compare rows with equal ${listed(swept)}`;
@@ -481,7 +512,7 @@ function leaderText(compared, rows, { warnings, swept }) {
 /** The answer in one sentence. @param {Compared} compared @param {ResultRow[]} rows @param {Fair} fair */
 export function verdictText(compared, rows, fair) {
   const all = compared.experiments.size;
-  const running = [...compared.experiments.values()].filter((item) => WAITING.has(item.state)).length;
+  const running = [...compared.experiments.values()].filter((item) => ACTIVE.has(item.state)).length;
   const state = running
     ? `${running} of ${all} ${all === 1 ? "experiment" : "experiments"} ${running === 1 ? "is" : "are"} not finished`
     : `${all === 1 ? "the experiment has" : `${all === 2 ? "both" : `all ${all}`} experiments have`} ended`;

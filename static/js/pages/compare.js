@@ -45,7 +45,7 @@ function ids() {
   return [...experiments.keys()];
 }
 
-// --- charts -----------------------------------------------------------------------------------------------------------
+// --- charts ----------------------------------------------------------------------------------------------------------
 
 /** @param {"pdf"|"pgf"} kind */
 const print = (kind) =>
@@ -145,7 +145,7 @@ function drawCharts(groups) {
   loss.set(linesOf(groups, axis, "loss", smooth, logX), { ...look, hint: X_WORDS[axis] });
 }
 
-// --- the whole page ---------------------------------------------------------------------------------------------------
+// --- the whole page --------------------------------------------------------------------------------------------------
 
 /** @returns {boolean} whether the costs to the target are there */
 function needCosts() {
@@ -215,7 +215,7 @@ function linkPrints(logX) {
   }
 }
 
-// --- what is compared -------------------------------------------------------------------------------------------------
+// --- what is compared ------------------------------------------------------------------------------------------------
 
 function connect() {
   live.start({ after: data.seq, experiments: ids() });
@@ -267,7 +267,7 @@ live.onRound((record) => {
   renderSoon();
 });
 
-// --- controls, each with its place in the address ---------------------------------------------------------------------
+// --- controls, each with its place in the address --------------------------------------------------------------------
 
 for (const radio of document.querySelectorAll('input[name="x"]')) {
   const input = /** @type {HTMLInputElement} */ (radio);

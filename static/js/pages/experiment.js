@@ -14,7 +14,7 @@ import { showArtifacts } from "../artifacts.js";
 import { Boxplot } from "../boxplot.js";
 import { Chart } from "../chart.js";
 import { methodStyle, methodTitle } from "../colours.js";
-import { ACTIVE, all, fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
+import { all, fill, h, one, pageData, setText, stateChip } from "../dom.js";
 import { listBefore } from "../editor.js";
 import { extendForm } from "../extend.js";
 import { Heatmap } from "../heatmap.js";
@@ -25,13 +25,14 @@ import { notice, working } from "../shell.js";
 import { experimentTitle, specYaml } from "../spec.js";
 import { actionButtons } from "../steering.js";
 import { clock, duration, formatBytes, formatFlops, integer, NONE, percent } from "../units.js";
+import { ACTIVE, stateWord, vocabulary } from "../vocabulary.js";
 
 /** @type {ExperimentPage} */
 const data = pageData();
 let experiment = data.experiment;
 const id = experiment.id;
-/** Points above the majority class that an accuracy must pass, as in engine/records.py. */
-const MARGIN = 0.02;
+/** Above the majority class, which an accuracy must pass. */
+const MARGIN = vocabulary.convergence_margin;
 /** Under protocol C the last round counts. */
 const byFinal = experiment.headline_rule === "final";
 const curves = new Curves();
@@ -44,7 +45,10 @@ const quartiles = { low: [], high: [] };
 const validation = [];
 /** The last known accuracy of each client; an idle client keeps its value. @type {Map<number, number>} */
 const clients = new Map();
-/** The tested rounds with what each client reached, for the box plot and the heat map. @type {{round: number, clients: Record<string, number>}[]} */
+/**
+ * The tested rounds with what each client reached, for the box plot and the heat map.
+ * @type {{round: number, clients: Record<string, number>}[]}
+ */
 const tested = [];
 /** What the method reported of a round, by client. @typedef {{round: number, clients: Record<string, any>}} Traced */
 
@@ -198,7 +202,7 @@ function renderGroups() {
       return {
         key: name,
         label: name,
-        style: methodStyle(experiment.spec.algorithm.name, "", index),
+        style: methodStyle(experiment.spec.algorithm.name, index),
         x: tested.map(({ round }) => round),
         y,
       };
@@ -210,20 +214,14 @@ let groupChart = /** @type {Chart|null} */ (null);
 
 /** @type {Map<string, Chart|Heatmap>} */
 const traceCharts = new Map();
-/** @type {Record<string, string>} */
-const TRACE_TITLES = {
-  alpha_mean: "Mean of αₖ",
-  recalibrated: "Batches seen when batch norm was recalibrated",
-  alpha_histogram: "Histogram of αₖ",
-  ensemble_weight: "Ensemble weight aₖ",
-  teacher_weights: "Weights of the teachers sⱼ",
-  expert: "Expert trained",
-  svd_flops: "FLOPs of the SVD",
-  accuracy_small: "Accuracy of the small model alone",
-  accuracy_large: "Accuracy of the large model alone",
-};
-/** @param {string} name */
-const traceTitle = (name) => TRACE_TITLES[name] ?? `${name[0].toUpperCase()}${name.slice(1).replaceAll("_", " ")}`;
+/**
+ * What the method declares of a trace; one that it no longer declares is called by its name.
+ * @param {string} name
+ */
+function traceOf(name) {
+  const declared = vocabulary.traces[experiment.spec.algorithm.name]?.[name];
+  return declared ?? { title: `${name[0].toUpperCase()}${name.slice(1).replaceAll("_", " ")}`, unit: "" };
+}
 const MOST_COMPONENTS = 12;
 
 /** The chart of a trace, for which its first value tells what it is. @param {string} name @param {unknown} value */
@@ -231,14 +229,14 @@ function traceChart(name, value) {
   const root = h("section", { id: `trace-${name}`, class: "chart" });
   one("#traces").append(root);
   if (Array.isArray(value) && value.length > MOST_COMPONENTS) {
-    const map = new Heatmap(root, { name, file: () => fileName(name), title: traceTitle(name) });
+    const map = new Heatmap(root, { name, file: () => fileName(name), title: traceOf(name).title });
     root.append(h("p", { class: "muted small" }, "Mean over the cohort."));
     return map;
   }
   return new Chart(root, {
     name: `trace-${name}`,
-    title: traceTitle(name),
-    y: name.startsWith("accuracy_") ? "accuracy" : "value",
+    title: traceOf(name).title,
+    y: traceOf(name).unit === "accuracy" ? "accuracy" : "value",
     sync: "rounds",
     empty: waiting,
     file: () => fileName(name),
@@ -273,7 +271,7 @@ function componentLines(rows) {
   return Array.from({ length: Math.min(MOST_COMPONENTS, componentsOf(rows)) }, (_, index) => ({
     key: String(index),
     label: String(index + 1),
-    style: methodStyle(experiment.spec.algorithm.name, "", index),
+    style: methodStyle(experiment.spec.algorithm.name, index),
     x: rows.map((row) => row.round),
     y: componentMeans(rows, index),
   }));
@@ -404,9 +402,9 @@ function renderConvergence() {
   one("#convergence").hidden = !told;
   if (!told) return;
   const accuracy = `the ${byFinal ? "final" : "best"} accuracy, ${percent(headlineOf(experiment), 2)}`;
-  const threshold = `${
-    percent((share ?? 0) + MARGIN, 2)
-  }, 2 points above what naming the most frequent class of each client’s test set reaches`;
+  const threshold = `${percent((share ?? 0) + MARGIN, 2)}, ${
+    Number((100 * MARGIN).toPrecision(3))
+  } points above what naming the most frequent class of each client’s test set reaches`;
   setText(
     one("#convergence"),
     `No convergence: ${accuracy}, does not pass ${threshold}. Papers print “–” for such a run.`,

@@ -40,9 +40,19 @@ let sort = { key: query.get("sort") ?? "created", down: query.get("order") !== "
  * @property {(cell: HTMLElement, experiment: Experiment) => void} write
  */
 
-/** @typedef {{row: HTMLElement, box: HTMLInputElement, link: HTMLElement, tags: HTMLElement, cells: Map<string, HTMLElement>}} Row */
+/**
+ * @typedef {object} Row
+ * @property {HTMLElement} row
+ * @property {HTMLInputElement} box
+ * @property {HTMLElement} link
+ * @property {HTMLElement} tags
+ * @property {Map<string, HTMLElement>} cells
+ */
 
-/** A row of the body: an experiment, or the name of those that follow. @typedef {Experiment|{method: string, count: number}} Entry */
+/**
+ * A row of the body: an experiment, or the name of those that follow.
+ * @typedef {Experiment|{method: string, count: number}} Entry
+ */
 
 const body = one("#experiments tbody");
 /** @param {string} id */

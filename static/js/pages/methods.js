@@ -31,7 +31,7 @@ function show(root, { round, opening, reason }) {
 
 /** @param {HTMLElement} element that names a method */
 function sample({ dataset }) {
-  return swatch(methodStyle(dataset.method ?? "", dataset.family));
+  return swatch(methodStyle(dataset.method ?? ""));
 }
 
 for (const row of all("tr[data-method]")) {

@@ -155,7 +155,10 @@ const byFamily = [
   catalogue.algorithms.filter((item) => !FAMILIES.includes(item.family)),
 ].flat();
 
-/** The four choices that decide which other fields there are. A method, a data set or a partition is swept as a whole block. */
+/**
+ * The four choices that decide which other fields there are. A method, a data set or a partition is swept as a whole
+ * block.
+ */
 const choices = {
   algorithm: new Field("algorithm", {}, {
     ...swept,

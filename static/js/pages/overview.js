@@ -5,7 +5,7 @@
  * @import { Experiment, OverviewPage } from "../types.d.ts"
  */
 
-import { countOf, countsText, ENDED, sweepTitle } from "../cells.js";
+import { countOf, countsText, sweepTitle } from "../cells.js";
 import { swatch } from "../chart-swatch.js";
 import { methodStyle, methodTitle } from "../colours.js";
 import { convergenceNode, NOTE } from "../convergence.js";
@@ -16,6 +16,7 @@ import { notice } from "../shell.js";
 import { sparkline } from "../sparkline.js";
 import { datasetText, experimentTitle, nameParts } from "../spec.js";
 import { ago, clock, duration, integer, NONE, percent, percentNumber } from "../units.js";
+import { ENDED } from "../vocabulary.js";
 
 /** @type {OverviewPage} */
 let data = pageData();
@@ -64,7 +65,12 @@ function allKnown(times) {
   return times.every((time) => time !== null);
 }
 
-/** How long an experiment takes and when it ends, in seconds from now. @typedef {{takes: number|null, end: number|null}} Planned */
+/**
+ * How long an experiment takes and when it ends, in seconds from now.
+ * @typedef {object} Planned
+ * @property {number|null} takes
+ * @property {number|null} end
+ */
 
 /**
  * When each waiting experiment ends if the slots take them in order, and when the whole queue does; unknown after one

@@ -4,12 +4,13 @@
 
 import { api, messageOf } from "../api.js";
 import { convergenceNode, NOTE } from "../convergence.js";
-import { cellText, countOf, countsText, ENDED, RETRIED, settingText, valueNode } from "../cells.js";
-import { all, fill, h, one, pageData, setText, stateChip, stateWord } from "../dom.js";
+import { cellText, countOf, countsText, settingText, valueNode } from "../cells.js";
+import { all, fill, h, one, pageData, setText, stateChip } from "../dom.js";
 import { live } from "../live.js";
 import { fieldHead } from "../series.js";
 import { notice, working } from "../shell.js";
 import { clock, duration, integer, percentNumber } from "../units.js";
+import { ENDED, RETRIED, stateWord } from "../vocabulary.js";
 
 const REFRESH = 1500;
 const MOST_COMPARED = 200;
@@ -193,7 +194,7 @@ function render() {
   figure(
     "trouble",
     integer(bad),
-    ["failed", "diverged", "cancelled"]
+    [...RETRIED]
       .filter((state) => counts[state])
       .map((state) => `${counts[state]} ${state}`)
       .join(", ") || "nothing",

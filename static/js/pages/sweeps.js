@@ -3,11 +3,12 @@
 /** @import { SweepSummary } from "../api.d.ts" */
 
 import { api, messageOf } from "../api.js";
-import { countOf, countsText, ENDED, sweepTitle, sweptText } from "../cells.js";
+import { countOf, countsText, sweepTitle, sweptText } from "../cells.js";
 import { all, fill, h, one, pageData, setText, stateChip } from "../dom.js";
 import { live } from "../live.js";
 import { notice, working } from "../shell.js";
 import { ago, clock, integer } from "../units.js";
+import { ENDED } from "../vocabulary.js";
 
 const REFRESH = 2000;
 /** @type {{seq: number, items: SweepSummary[], next: string|null}} */

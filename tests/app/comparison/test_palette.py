@@ -1,11 +1,13 @@
 """Methods are told apart by colour and dash, by readers with any colour vision."""
 
+import json
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from app.comparison.palette import method_style, method_title, palette
+from app.comparison.palette import PALETTE, method_style, method_title, palette
 from engine.methods import REGISTRY
 
 KEY = ("pfedafm", "pfedes", "fedarc", "compfl", "standalone", "fedavg")
@@ -62,10 +64,29 @@ def test_they_also_differ_in_their_dash() -> None:
     assert len({method_style(method).dash for method in KEY}) == len(KEY)
 
 
-def test_every_method_of_the_catalogue_has_a_colour_under_its_own_name_and_family() -> None:
+def test_every_method_has_a_colour_of_its_own_under_the_name_and_the_family_of_its_header() -> None:
     known = {key: (item.method.title, item.method.family) for key, item in REGISTRY.items()}
     table = palette()["methods"]
-    assert {key: (table[key]["title"], table[key]["family"]) for key in known if key in table} == known
+    assert {key: (place["title"], place["family"]) for key, place in table.items()} == known
+    assert json.loads(PALETTE.read_text(encoding="utf-8"))["methods"].keys() == known.keys()
+
+
+def test_a_method_without_a_row_in_the_table_has_a_colour_of_its_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = json.loads(PALETTE.read_text(encoding="utf-8"))
+    del table["methods"]["ditto"]
+    (tmp_path / "palette.json").write_text(json.dumps(table))
+    before = method_style("fedavg")
+    monkeypatch.setattr("app.comparison.palette.PALETTE", tmp_path / "palette.json")
+    palette.cache_clear()
+    try:
+        assert method_title("ditto") == "Ditto"
+        assert method_style("ditto").colour in table["families"]["homogeneous"]["light"]
+        assert method_style("ditto") == method_style("ditto")
+        assert method_style("fedavg") == before
+    finally:
+        palette.cache_clear()
 
 
 def test_every_tone_can_colour_text_in_its_theme() -> None:

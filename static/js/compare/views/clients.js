@@ -11,7 +11,13 @@ import { average } from "../../series.js";
 
 /** A group as it is drawn. @typedef {SettledGroup & {style: Style}} Shown */
 
-/** A client with its mean accuracy over the runs on one partition. @typedef {{client: string, seed: number, value: number}} ClientMean */
+/**
+ * A client with its mean accuracy over the runs on one partition.
+ * @typedef {object} ClientMean
+ * @property {string} client
+ * @property {number} seed
+ * @property {number} value
+ */
 
 /** Accuracy of the clients, read once for all views. */
 export class ClientTable {

@@ -30,7 +30,10 @@ function isSpent(row) {
 
 const SPENT_HEADS = ["bytes spent until then", "FLOPs spent until then"];
 
-/** To the target the papers count otherwise than what was spent. @param {Spent} row @param {number|null} target @returns {[string, string][]} */
+/**
+ * To the target the papers count otherwise than what was spent.
+ * @param {Spent} row @param {number|null} target @returns {[string, string][]}
+ */
 function spentUntilThen(row, target) {
   if (target === null) return [];
   return [

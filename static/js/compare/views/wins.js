@@ -10,7 +10,15 @@ import { average } from "../../series.js";
 import { percent } from "../../units.js";
 import { inPercent, percentTick, points } from "./scale.js";
 
-/** A client with its accuracy under two methods. @typedef {{client: string, seed: number, a: number, b: number, difference: number}} ClientPair */
+/**
+ * A client with its accuracy under two methods.
+ * @typedef {object} ClientPair
+ * @property {string} client
+ * @property {number} seed
+ * @property {number} a
+ * @property {number} b
+ * @property {number} difference
+ */
 
 /** Two methods, client by client: who is better on how many, and by how much. */
 export class Wins {
