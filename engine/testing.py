@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engine.kit.calibration import RECALIBRATED
 from engine.kit.contract import Client, Payload, ServerState, Upload
+from engine.kit.headers import header
 from engine.kit.sharing import AveragesModule
 from engine.kit.tensors import copy_tensors, live_tensors, weighted_mean
 from engine.methods import REGISTRY
@@ -106,6 +107,14 @@ class MethodContract:
             metafunc.parametrize(name, list(cases[name]))
 
     # what it says of itself
+
+    def test_its_header_yields_what_the_pages_show(self, method: str) -> None:
+        found = header(REGISTRY[method])
+        assert found.title == REGISTRY[method].method.title
+        assert len(found.purpose) > len(found.title)
+        assert found.source.paper
+        assert found.equations[0].label
+        assert found.inference, "a line of the equations must begin with `use`: what answers for a client"
 
     def test_every_parameter_has_a_default_and_a_description(self, method: str) -> None:
         for name, field in REGISTRY[method].Params.model_fields.items():

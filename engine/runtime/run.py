@@ -5,29 +5,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
 from engine.kit.contract import Algorithm, AlgorithmParams, Client, Moment, Payload, ServerState
 from engine.kit.tensors import Tensors
 from engine.kit.training import Diverged, Interrupted, TooManyDiverged
-from engine.kit.work import BYTES_PER_SCALAR, ClientResult, Task, Tested
+from engine.kit.work import ClientResult, Task, Tested
 from engine.methods import REGISTRY
 from engine.records import Dropped, RoundRecord
 from engine.runtime.client_states import DEFAULT_BUDGET, Snapshot
 from engine.runtime.device import Compute, Precision, Stacking
-from engine.runtime.evaluation import (
-    cohort_moment,
-    everyone_is_tested,
-    is_due,
-    round_accuracy,
-    test_client,
-    validation_accuracy,
-)
+from engine.runtime.evaluation import cohort_moment, everyone_is_tested, is_due, test_client
 from engine.runtime.executor import ClientPool, prepare_process
 from engine.runtime.federation import Federation
 from engine.runtime.pretrained import Weights, starting_points
+from engine.runtime.recording import round_record
 from engine.runtime.setup import set_up
 from engine.runtime.stacked import Stacked
 from engine.spec.experiment import ExperimentSpec
@@ -255,46 +249,18 @@ class Run:
         self,
         number: int,
         results: Sequence[ClientResult],
-        tests: dict[int, Tested],
+        tests: Mapping[int, Tested],
         started: float,
         server_seconds: float,
         of_server: Sequence[Dropped] = (),
     ) -> RoundRecord:
-        up = sum(result.scalars_up for result in results)
-        down = sum(result.scalars_down for result in results)
-        losses = [(result.loss, result.upload.num_samples) for result in results if result.loss is not None]
-        traces: dict[str, Any] = {}
-        for result in results:
-            for name, value in result.traces.items():
-                traces.setdefault(name, {})[str(result.id)] = value
-        for client, tested in tests.items():
-            for name, accuracy in tested.readouts.items():
-                traces.setdefault(f"accuracy_{name}", {})[str(client)] = accuracy
-        return RoundRecord(
-            round=number,
-            accuracy=round_accuracy(self.spec.evaluation, tests),
-            validation_accuracy=validation_accuracy(self.spec.evaluation, tests),
-            loss=sum(loss * n for loss, n in losses) / sum(n for _, n in losses) if losses else None,
-            scalars_up=up,
-            scalars_down=down,
-            bytes_up=BYTES_PER_SCALAR * up,
-            bytes_down=BYTES_PER_SCALAR * down,
-            client_flops=sum(result.flops for result in results),
+        return round_record(
+            number,
+            results,
+            tests,
+            self.spec.evaluation,
             server_flops=self.server.flops,
-            eval_flops=sum(tested.flops for tested in tests.values()),
             seconds=time.perf_counter() - started,
-            client_seconds=sum(result.seconds for result in results),
             server_seconds=server_seconds,
-            cohort=[result.id for result in results],
-            client_accuracy={str(k): tests[k].accuracy for k in sorted(tests)},
-            traces=traces,
-            dropped=[
-                *(note for result in results for note in result.dropped),
-                *(
-                    Dropped(client=client, part="test", reason=tests[client].failure)
-                    for client in sorted(tests)
-                    if tests[client].failure
-                ),
-                *of_server,
-            ],
+            of_server=of_server,
         )

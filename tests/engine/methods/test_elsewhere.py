@@ -93,6 +93,58 @@ def test_both_pass_the_tests_that_are_shipped(folder: Path) -> None:
     assert re.search(r"\b3\d passed", ended.stdout), ended.stdout
 
 
+CARELESS = """'''Careless: what every published code has done once.
+
+    client   min CE(F(x; w_k), y)
+    use      F(x; w)
+'''
+from typing import Literal
+from engine.kit.contract import AlgorithmParams, Method
+from engine.kit.sharing import AveragesModels
+from engine.kit.tensors import live_tensors
+from engine.kit.training import fit_classifier
+
+class CarelessParams(AlgorithmParams):
+    name: Literal["careless"] = "careless"
+    rate: float = 1.0
+
+class Careless(AveragesModels[CarelessParams]):
+    Params = CarelessParams
+    method = Method.of(__doc__, shares="the model", family="homogeneous")
+
+    def local_update(self, client, received):
+        self.receive(client, received)
+        fit_classifier(client)
+        client.trace("surprise", 1.0)
+        return live_tensors(client.model)
+
+    def aggregate(self, server, uploads, round):
+        for name, tensor in uploads[0].payload.items():
+            server.groups[uploads[0].group][name].copy_(tensor)
+        return server
+"""
+
+
+def test_the_shipped_tests_catch_what_they_are_for(folder: Path) -> None:
+    (folder / "careless.py").write_text(CARELESS)
+    (folder.parent / "test_mine.py").write_text(
+        "from engine.testing import MethodContract\n\n\nclass TestMine(MethodContract):\n    methods = ('careless',)\n"
+    )
+    ended = python(
+        folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder.parent), "test_mine.py"
+    )
+    failed = set(re.findall(r"^FAILED test_mine.py::TestMine::test_(\w+)", ended.stdout, re.MULTILINE))
+    assert failed >= {
+        "every_parameter_has_a_default_and_a_description",
+        "all_that_it_traces_is_declared",
+        "an_upload_shares_no_memory_with_its_client_or_the_server",
+        "an_upload_stays_as_it_was_while_the_next_client_works_on_the_same_networks",
+        "aggregation_makes_a_new_state_and_leaves_the_old_one_alone",
+        "with_everyone_there_and_equal_sizes_the_average_is_uniform_unless_its_server_does_more",
+    }, ended.stdout
+    assert "test_it_finishes_and_every_record_is_complete" not in ended.stdout
+
+
 def test_one_file_is_listed_and_has_a_page_a_colour_a_price_and_a_form(folder: Path) -> None:
     ended = python(folder, "-c", ASK_THE_SERVICE, str(folder.parent / "home"))
     assert ended.returncode == 0, ended.stderr
