@@ -75,20 +75,21 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def contract_tests(folder: Path, *methods: str) -> subprocess.CompletedProcess[str]:
+    """What an author runs who wrote a test file beside the folder."""
+    (folder.parent / "test_mine.py").write_text(
+        f"from engine.testing import MethodContract\n\n\nclass TestMine(MethodContract):\n    methods = {methods}\n"
+    )
+    return python(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", "test_mine.py")
+
+
 def test_the_toy_is_short_enough_to_be_read_at_once() -> None:
     code = toy().split("class MeanHead(")[1]
     assert len([line for line in code.splitlines() if line.strip()]) <= 26
 
 
 def test_both_pass_the_tests_that_are_shipped(folder: Path) -> None:
-    (folder.parent / "test_mine.py").write_text(
-        "from engine.testing import MethodContract\n\n\n"
-        "class TestMine(MethodContract):\n"
-        "    methods = ('fedavgm', 'mean-head')\n"
-    )
-    ended = python(
-        folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder.parent), "test_mine.py"
-    )
+    ended = contract_tests(folder, "fedavgm", "mean-head")
     assert ended.returncode == 0, ended.stdout
     assert re.search(r"\b3\d passed", ended.stdout), ended.stdout
 
@@ -127,12 +128,7 @@ class Careless(AveragesModels[CarelessParams]):
 
 def test_the_shipped_tests_catch_what_they_are_for(folder: Path) -> None:
     (folder / "careless.py").write_text(CARELESS)
-    (folder.parent / "test_mine.py").write_text(
-        "from engine.testing import MethodContract\n\n\nclass TestMine(MethodContract):\n    methods = ('careless',)\n"
-    )
-    ended = python(
-        folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder.parent), "test_mine.py"
-    )
+    ended = contract_tests(folder, "careless")
     failed = set(re.findall(r"^FAILED test_mine.py::TestMine::test_(\w+)", ended.stdout, re.MULTILINE))
     assert failed >= {
         "every_parameter_has_a_default_and_a_description",
