@@ -108,7 +108,7 @@ class FedArena:
     def extend(self, experiment: str, rounds: int, *, key: str | None = None) -> dict[str, Any]:
         """The experiment with another number of rounds that has the common ones from the beginning.
 
-        With more rounds it goes on, with fewer it is finished at once; `told` says how. One with the same result that
+        With more rounds it resumes, with fewer it is finished at once; `told` says how. One with the same result that
         is there already is given back.
         """
         headers = {} if key is None else {"Idempotency-Key": key}
@@ -144,7 +144,7 @@ class FedArena:
         return self._answer("GET", f"/api/artifacts/{artifact}/file").content
 
     def checkpoint(self, experiment: str, target: Path) -> Path:
-        """Write its newest checkpoint to a file, a tar with which `fedarena run` goes on without a service."""
+        """Write its newest checkpoint to a file, a tar that `fedarena run` continues without a service."""
         part = target.with_name(f"{target.name}.part")
         try:
             with self._http.stream("GET", f"/api/experiments/{experiment}/checkpoint") as answer:
@@ -206,7 +206,7 @@ class FedArena:
         return self._call("PATCH", f"/api/sweeps/{sweep}/queue", json=_texts(change))
 
     def retry_sweep(self, sweep: str, *, cell: int | None = None) -> dict[str, Any]:
-        """Run those anew, of all or of one cell counted from 0, that failed, diverged or were cancelled."""
+        """Run those again, of all or of one cell counted from 0, that failed, diverged or were cancelled."""
         return self._call("POST", f"/api/sweeps/{sweep}/retry", params=_plain({"cell": cell}))
 
     def follow_sweep(self, sweep: str, *, every: float = 2.0) -> Iterator[dict[str, Any]]:

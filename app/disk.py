@@ -55,7 +55,7 @@ class Ballast:
             self.path.unlink()
         except FileNotFoundError:
             return False
-        log.warning("the disk is full; %s was deleted to make room for the last words", self.path)
+        log.warning("the disk is full; %s was deleted to make room for what must still be written", self.path)
         return True
 
     def make(self) -> bool:

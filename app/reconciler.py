@@ -103,7 +103,7 @@ class Reconciler:
         with self._database.write() as session:
             resumed = steering.resume_held(session, disk.HOLD)
         for experiment in resumed:
-            log.info("experiment %s: goes on, there is room on the disk again", experiment)
+            log.info("experiment %s: queued again, there is room on the disk", experiment)
 
     def _tidy(self) -> None:
         """Forget what nobody needs: silent workers, old keys, deleted experiments, files that no row names."""
@@ -156,4 +156,4 @@ class Reconciler:
             except OSError as error:
                 log.warning("the storage is out of reach, trying again: %s", error)
             except Exception:  # whatever it is: without this thread nobody repairs anything until the morning
-                log.exception("the reconciler goes on after an error")
+                log.exception("the reconciler continues after an error")

@@ -225,4 +225,4 @@ class Postman:
             except SQLAlchemyError as error:
                 log.warning("the store is out of reach, trying again: %s", str(error).splitlines()[0])
             except Exception:  # whatever it is: without this thread nobody is told anything until the next start
-                log.exception("webhooks go on after an error")
+                log.exception("webhooks continue after an error")

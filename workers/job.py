@@ -275,7 +275,7 @@ class Job:
         except CheckpointDamaged as error:
             older = checkpoints.newest(fingerprint, before=self._claim.next_round)
             where = "from the start" if older is None else f"after round {older.round}"
-            log.warning("experiment %s goes on %s: %s", self._claim.experiment, where, error)
+            log.warning("experiment %s resumes %s: %s", self._claim.experiment, where, error)
             return older
 
     def _adopted(self, checkpoints: Any, fingerprint: str) -> Any:

@@ -1,4 +1,4 @@
-"""Download the newest checkpoint of an experiment, ready to go on with elsewhere."""
+"""Download the newest checkpoint of an experiment, ready to be continued elsewhere."""
 
 import hashlib
 import io
@@ -43,7 +43,7 @@ class Member(NamedTuple):
 def get_checkpoint(use: Using, id: Id) -> Response:
     """A tar with the spec, the rounds and the networks after the newest checkpoint.
 
-    `tar xf ID.tar` and `fedarena run ID/spec.json --out ID` go on with it where no service runs, with the same bits.
+    `tar xf ID.tar` and `fedarena run ID/spec.json --out ID` continue it where no service runs, with the same bits.
     """
     with use.database.read() as session:
         row = experiments.get(session, id)

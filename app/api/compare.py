@@ -84,7 +84,9 @@ def get_curves(
     ids: Ids,
     points: Annotated[
         int | None,
-        Query(ge=50, le=100_000, description="About so many rounds a curve, the same of all; peaks are kept"),
+        Query(
+            ge=50, le=100_000, description="Approximate number of rounds per curve, the same for all; peaks are kept"
+        ),
     ] = None,
 ) -> Response:
     """Accuracy, loss and summed costs. Without `points` nothing is left out."""
@@ -158,7 +160,7 @@ def get_figure(
     target: Annotated[float | None, Query(gt=0, le=1, description="Accuracy as a fraction")] = None,
     log_x: bool = False,
     log_y: bool = False,
-    smooth: Annotated[int, Query(ge=1, le=1000, description="Mean of the last so many tests")] = 1,
+    smooth: Annotated[int, Query(ge=1, le=1000, description="Number of the latest tests to average")] = 1,
     by: By = "",
 ) -> Response:
     """Mean over seeds with a band of one standard deviation, in the methods' colours, for a column of a paper."""

@@ -105,7 +105,7 @@ def list_experiments(
     sort: Sort = Sort.CREATED,
     order: Literal["down", "up"] = "down",
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    offset: Annotated[int, Query(ge=0, le=10_000_000, description="Leave out so many")] = 0,
+    offset: Annotated[int, Query(ge=0, le=10_000_000, description="Number of experiments to skip")] = 0,
     before: Annotated[str | None, Query(pattern=f"^{ID}$", description="Only experiments older than this id")] = None,
 ) -> ExperimentPage:
     """A page of experiments, newest first unless sorted otherwise."""
@@ -161,7 +161,7 @@ def pause(use: Using, id: Id) -> ExperimentView:
 
 @router.post("/experiments/{id}/resume", responses=NOT_ALLOWED)
 def resume(use: Using, id: Id) -> ExperimentView:
-    """Back to the queue; it goes on after its last checkpoint with the same bits."""
+    """Back to the queue; it resumes from its last checkpoint with the same bits."""
     return _steer(use, id, lambda session: steering.resume(session, id), hint=True)
 
 
@@ -193,13 +193,13 @@ def change_queue(use: Using, id: Id, change: PostedQueueChange) -> ExperimentVie
 
 @router.post("/experiments/{id}/retry", status_code=201, responses=NOT_ALLOWED)
 def retry(use: Using, id: Id) -> ExperimentView:
-    """A new experiment with the same spec, for one that failed, diverged or was cancelled. It starts anew."""
+    """A new experiment with the spec of one that failed, diverged or was cancelled, from the beginning."""
     return _steer(use, id, lambda session: steering.retry(session, id), hint=True)
 
 
 @router.delete("/experiments/{id}", responses=NOT_ALLOWED)
 def delete(use: Using, id: Id) -> ExperimentView:
-    """Hide an ended experiment. For a day it can be had back; then its rounds and files are removed."""
+    """Hide an ended experiment. For a day it can be restored; then its rounds and files are removed."""
     return _steer(use, id, lambda session: steering.mark_deleted(session, id))
 
 

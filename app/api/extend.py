@@ -1,4 +1,4 @@
-"""Another number of rounds for a finished experiment: go on with it, or read a shorter run out of it."""
+"""Another number of rounds for a finished experiment: continue it, or read a shorter run out of it."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -42,7 +42,7 @@ PostedExtension = Annotated[Extension, Depends(posted(Extension))]
 class ExtendedView(ExperimentView):
     """The experiment with that number of rounds."""
 
-    told: str = Field(description="What was taken over and where it goes on, in a sentence")
+    told: str = Field(description="What was taken over and where training resumes, in a sentence")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ async def extend(
 ) -> Response:
     """A new experiment whose spec differs in `rounds` alone and that has the common rounds from the beginning.
 
-    With more rounds it is queued and goes on after the last checkpoint; with fewer it has finished at once. All its
+    With more rounds it is queued and resumes from the last checkpoint; with fewer it has finished at once. All its
     results are those of a run submitted with that number of rounds; where they could not be, it is refused.
     """
     digest = await request_digest(request)
@@ -158,19 +158,19 @@ def _way(use: Services, source: Experiment, spec: ExperimentSpec, wanted: Experi
 
 
 def _start(use: Services, source: Experiment, before: int) -> str:
-    """Where the training will go on, as far as the names of files tell."""
+    """Where the training will resume, as far as the names of files tell."""
     again = "its training starts again from round 0, and the rounds that are there are compared"
     if source.checkpoint is None:
         return f"no checkpoint was kept: {again}"
     try:
         found = [number for number in checkpoints_after(Storage(use.settings.storage), source.id) if number < before]
     except OSError as error:
-        return f"it goes on after the last checkpoint that can be read, which the storage does not tell now ({error})"
-    return f"it goes on after the checkpoint of round {found[-1]}" if found else f"no checkpoint is left: {again}"
+        return f"it resumes from the last checkpoint that can be read, which the storage cannot name now ({error})"
+    return f"it resumes from the checkpoint of round {found[-1]}" if found else f"no checkpoint is left: {again}"
 
 
 def _other_rounds(message: str, count: int) -> Refusal:
-    return Refusal(409, f"{message}; submit it as an experiment of its own", field="rounds", value=count)
+    return Refusal(409, f"{message}; submit it as a separate experiment", field="rounds", value=count)
 
 
 def _there(session: Session, row: Experiment) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def submitted_plan(
     ] = "UTC",
     stop_target: Annotated[float | None, Query(gt=0, le=1, description="Stop when this accuracy is reached")] = None,
     stop_patience: Annotated[
-        int | None, Query(ge=1, le=100_000, description="Stop when so many rounds brought no higher accuracy")
+        int | None, Query(ge=1, le=100_000, description="Stop after this many rounds without a higher accuracy")
     ] = None,
     stop_min_gain: Annotated[float, Query(ge=0, le=1, description="What counts as higher, with stop_patience")] = 0.0,
 ) -> Plan:

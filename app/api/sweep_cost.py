@@ -22,7 +22,9 @@ class CostView(BaseModel):
     """What it would take, as far as similar experiments in the store or a rehearsal tell."""
 
     seconds: float | None = Field(description="Of work, with the workers there are now; null: nothing is known")
-    days: int | None = Field(description="On so many days its window must open; null: no window, or nothing is known")
+    days: int | None = Field(
+        description="Number of days on which its window must open; null: no window, or nothing is known"
+    )
     bytes: float | None = Field(description="Up and down; null: nothing is known")
     flops: float | None = Field(description="Of the clients' training; null: nothing is known")
     unknown_seconds: int = Field(description="Experiments without a measurement of their time")

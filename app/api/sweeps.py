@@ -340,13 +340,13 @@ def _costs(session: Session, view: SweepView) -> dict[str, CostToTarget] | None:
 
 @router.post("/sweeps/{id}/cancel", responses=NOT_FOUND)
 def cancel(use: Using, id: Id) -> SweepView:
-    """Cancel all its experiments that have not ended; reused ones go on."""
+    """Cancel all its experiments that have not ended; reused ones continue."""
     return _steer(use, id, lambda session, row: sweeps.for_each(session, row, lifecycle.cancel))
 
 
 @router.post("/sweeps/{id}/pause", responses=NOT_FOUND)
 def pause(use: Using, id: Id) -> SweepView:
-    """Pause all its experiments that have not ended, running ones after their present round; reused ones go on."""
+    """Pause all its experiments that have not ended, running ones after their present round; reused ones continue."""
     return _steer(use, id, lambda session, row: sweeps.for_each(session, row, steering.pause))
 
 
@@ -380,7 +380,7 @@ def retry(
     id: Id,
     cell: Annotated[int | None, Query(ge=0, lt=MOST_EXPERIMENTS, description="Only this cell, counted from 0")] = None,
 ) -> SweepView:
-    """Run those anew that failed, diverged or were cancelled, and only those; reused ones also if they were deleted."""
+    """Run again only what failed, diverged or was cancelled; reused experiments also if they were deleted."""
     anew = _deleted_runs(use, id)
     answer = _steer(use, id, lambda session, row: sweeps.retry(session, row, cell, anew))
     use.hint_slots()

@@ -51,7 +51,7 @@ def fetch(remote: Remote, folder: Path, report: Report) -> Path:
                 reasons.append(f"{url}: {_plain(error)}")
         else:
             kept = part.stat().st_size if part.exists() else 0
-            again = f" The first {kept:,} bytes are kept; the next attempt goes on from there." if kept else ""
+            again = f" The first {kept:,} bytes are kept; the next attempt continues from there." if kept else ""
             raise Unreachable(
                 f"{remote.file} could not be fetched ({'; '.join(reasons)}).{again} Without a network, copy the files "
                 "by hand and import them"

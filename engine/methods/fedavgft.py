@@ -28,7 +28,7 @@ class FedAvgFT(TunesForTest[FedAvgFTParams], AveragesModels[FedAvgFTParams]):
     Params = FedAvgFTParams
     method = Method.of(
         __doc__,
-        shares="the whole model, averaged per architecture; a tuned copy of it stays at home",
+        shares="the whole model, averaged per architecture; a tuned copy of it stays with the client",
         family="homogeneous",
     )
 

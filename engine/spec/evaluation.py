@@ -8,9 +8,11 @@ from engine.spec.frozen import Frozen
 
 
 class EvaluationSpec(Frozen):
-    """When and on whom accuracy is measured."""
+    """When and on which clients accuracy is measured."""
 
     protocol: Literal["A", "B", "C"] = Field(
         "A", description="A, C: the cohort around its local work; B: all clients after aggregation"
     )
-    every: int = Field(1, ge=1, le=100_000, description="Test every so many rounds; the last round is always tested")
+    every: int = Field(
+        1, ge=1, le=100_000, description="Rounds from one test to the next; the last round is always tested"
+    )

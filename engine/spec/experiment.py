@@ -59,7 +59,7 @@ class ExperimentSpec(Frozen):
     )
     rounds: int = Field(100, ge=1, le=100_000, description="Communication rounds T")
     training: TrainingSpec = Field(TrainingSpec(), description="Local SGD, the same for every method")
-    evaluation: EvaluationSpec = Field(EvaluationSpec(), description="When and on whom accuracy is measured")
+    evaluation: EvaluationSpec = Field(EvaluationSpec(), description="When and on which clients accuracy is measured")
     seed: int = Field(42, ge=0, le=2**32 - 1, description="Seed of everything random in the run")
 
     @model_validator(mode="before")

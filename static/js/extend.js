@@ -1,4 +1,4 @@
-// Another number of rounds for a finished experiment: go on with it, or read a shorter run out of it.
+// Another number of rounds for a finished experiment: continue it, or read a shorter run out of it.
 
 /** @import { Experiment } from "./types.d.ts" */
 

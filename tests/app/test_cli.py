@@ -304,7 +304,7 @@ def test_an_experiment_goes_on_and_is_read_out_by_command(server: tuple[str, Set
     first, told = found.stdout.splitlines()
     longer = first.split()[0]
     assert first == f"{longer}  {address}/experiments/{longer}"
-    assert told == f"rounds 0 to 3 are those of {key}; it goes on after the checkpoint of round 3"
+    assert told == f"rounds 0 to 3 are those of {key}; it resumes from the checkpoint of round 3"
     with FedArena(address) as arena:
         again = arena.extend(key, 5, key="once")
         assert (again["id"], again["continues"], again["taken_over"]) == (longer, key, 4)

@@ -139,7 +139,7 @@ def test_an_error_that_nobody_thought_of_does_not_end_the_messages(
         run_all(sqlite_database)
         postman = Postman(allowed, sqlite_database)
         postman.start()
-        wait_until(lambda: "webhooks go on after an error" in caplog.text, what="the error in the log")
+        wait_until(lambda: "webhooks continue after an error" in caplog.text, what="the error in the log")
         with sqlite_database.write() as session:
             session.execute(update(Sweep).where(col(Sweep.id) == broken).values(webhook=None))
         make(sqlite_database, document={"webhook": {"url": url}}, webhook=url)

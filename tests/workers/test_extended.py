@@ -159,7 +159,7 @@ def test_a_worker_elsewhere_copies_the_checkpoint_inside_the_storage_they_share(
     with serving(elsewhere) as address, http(address) as web:
         changes = CASES["fedper, whose clients keep their heads"]
         answer = extended(web, finished(elsewhere, sqlite_database, **changes))
-    assert answer["told"].endswith(f"it goes on after the checkpoint of round {SHORT}")
+    assert answer["told"].endswith(f"it resumes from the checkpoint of round {SHORT}")
     computed = rounds_computed(monkeypatch)
     assert run_next(elsewhere, "second") == answer["id"]
     assert computed == list(range(SHORT + 1, LONG + 1))

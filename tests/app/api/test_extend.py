@@ -39,7 +39,7 @@ def test_more_rounds_make_a_new_experiment_that_has_the_old_ones(
     assert (body["state"], body["rounds"], body["next_round"]) == ("queued", 5, 4)
     assert (body["continues"], body["taken_over"], body["retry_of"]) == (key, 4, None)
     assert (body["name"], body["tags"]) == ("small", ["a"])
-    assert body["told"] == f"rounds 0 to 3 are those of {key}; it goes on after the checkpoint of round 3"
+    assert body["told"] == f"rounds 0 to 3 are those of {key}; it resumes from the checkpoint of round 3"
     old = client.get(f"/api/experiments/{key}/rounds").json()["rounds"]
     assert client.get(f"/api/experiments/{body['id']}/rounds").json()["rounds"] == old
     again = extend(client, key, 5)
@@ -95,7 +95,7 @@ def test_what_would_not_be_the_same_run_is_refused_with_the_reason(
     status, field, message = refused(extend(client, key, rounds))
     assert (status, field) == (409, "rounds")
     assert words in message
-    assert message.endswith("; submit it as an experiment of its own")
+    assert message.endswith("; submit it as a separate experiment")
     assert client.get("/api/experiments").json()["total"] == total
 
 
@@ -143,4 +143,4 @@ def test_the_last_round_that_cannot_be_told_is_computed_again(
     body = extend(client, key, 5).json()
     assert (body["taken_over"], body["next_round"]) == (3, 3)
     assert body["told"].startswith(f"rounds 0 to 2 are those of {key}; round 3 was tested on all clients")
-    assert body["told"].endswith("so round 3 is computed again; it goes on after the checkpoint of round 2")
+    assert body["told"].endswith("so round 3 is computed again; it resumes from the checkpoint of round 2")
