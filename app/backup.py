@@ -40,7 +40,7 @@ def back_up(settings: Settings, target: Path) -> Copied:
     Files are never changed once written, but old ones are deleted while experiments run. So they are copied before and
     after the database; should a checkpoint that the copy names have come and gone in between, all is tried again.
     """
-    database = Database(settings.database, checkpoints=False)
+    database = Database(settings.database, wal_checkpoints=False)
     try:
         missing = 0
         if database.path is None:

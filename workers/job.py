@@ -72,7 +72,7 @@ def run_next(settings: Settings, owner: str) -> str | None:
     if (reason := DeviceTrouble(settings, owner).persists()) is not None:
         log.warning("no new experiment is taken: %s", reason)
         return None
-    database = Database(settings.database, checkpoints=False)
+    database = Database(settings.database, wal_checkpoints=False)
     try:
         make_wanted(settings, database, owner)  # short, so it never waits behind an experiment that is due
         with database.write() as session:
@@ -107,7 +107,7 @@ def run_due(settings: Settings, owner: str) -> int:
 
 
 def _went_well(settings: Settings, experiment: str) -> bool:
-    database = Database(settings.database, checkpoints=False)
+    database = Database(settings.database, wal_checkpoints=False)
     try:
         with database.read() as session:
             row = experiments.get(session, experiment)
@@ -117,7 +117,7 @@ def _went_well(settings: Settings, experiment: str) -> bool:
 
 
 def _hint_if_due(settings: Settings) -> None:
-    database = Database(settings.database, checkpoints=False)
+    database = Database(settings.database, wal_checkpoints=False)
     try:
         with database.read() as session:
             more = queue.due(session, settings.lease_seconds) > 0

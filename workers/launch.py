@@ -26,7 +26,7 @@ from workers.device import DeviceTrouble, DeviceUnusable, require_device
 from workers.drain import Drain
 from workers.job import SLOTS_VARIABLE
 from workers.patience import patiently, write
-from workers.watchdog import Pace, Watchdog, is_alive, sweep_pulses
+from workers.watchdog import Pace, Watchdog, delete_old_pulses, is_alive
 from workers.watcher import Watcher
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Presence:
         self._host = socket.gethostname()
         # the random part keeps containers apart that have one host name and one process number
         self.name = f"worker-{os.getpid()}-{secrets.token_hex(3)}@{self._host}"
-        self._database = Database(settings.database, checkpoints=False)
+        self._database = Database(settings.database, wal_checkpoints=False)
         self._watchdog = Watchdog(settings, self.name)
         self._trouble = DeviceTrouble(settings, self.name)
         self._pace = Pace(time.monotonic())
@@ -94,7 +94,7 @@ class Presence:
     def start(self) -> None:
         # a frozen process may hold the database just now; whoever is to take over from it must not give up
         patiently(lambda: migrate(self._database))
-        sweep_pulses(self._settings)
+        delete_old_pulses(self._settings)
         disk.Ballast(self._settings).make()
         write(self._database, self._bury_the_dead)
         write(self._database, self._register)

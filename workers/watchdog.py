@@ -178,7 +178,7 @@ def _kill(pid: int, number: signal.Signals) -> None:
         log.debug("process %d is gone already", pid)
 
 
-def sweep_pulses(settings: Settings, older_than_seconds: float = 86_400.0) -> None:
+def delete_old_pulses(settings: Settings, older_than_seconds: float = 86_400.0) -> None:
     """Remove what workers that were killed long ago left."""
     folder = settings.home / "pulse"
     for path in folder.rglob("*") if folder.is_dir() else ():

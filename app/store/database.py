@@ -92,15 +92,15 @@ def file_system(path: Path) -> str:
 class Database:
     """A pool of connections and the two kinds of transaction."""
 
-    def __init__(self, url: str, *, checkpoints: bool = True, clock: Callable[[], float] = time.time) -> None:
-        """`checkpoints` false: this process never moves the WAL into the file where SQLite is too old to share that.
+    def __init__(self, url: str, *, wal_checkpoints: bool = True, clock: Callable[[], float] = time.time) -> None:
+        """`wal_checkpoints` false: this process never moves the WAL into the file if SQLite is too old to share that.
 
         `clock` is SQLite's; PostgreSQL has its own.
         """
         self.url = _parse(url)
         self._clock = clock
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        self.engine = self._sqlite(checkpoints) if self.is_sqlite else self._postgresql()
+        self.engine = self._sqlite(wal_checkpoints) if self.is_sqlite else self._postgresql()
         self._writing = self.engine.execution_options(fedarena_write=True)
         # several queries of one look must see the same moment, which SQLite gives by itself
         self._reading = (
@@ -169,7 +169,7 @@ class Database:
         part.chmod(0o600)
         part.replace(target)
 
-    def _sqlite(self, checkpoints: bool) -> Engine:
+    def _sqlite(self, wal_checkpoints: bool) -> Engine:
         if not self.url.database or self.url.database == ":memory:":
             raise DatabaseUnusable(
                 "SQLite must be a file, because web and workers share it; give sqlite:////path/file.db"
@@ -199,7 +199,7 @@ class Database:
             json_serializer=_to_json,
             json_deserializer=read_json,
         )
-        autocheckpoint = 1000 if checkpoints or safe else 0
+        autocheckpoint = 1000 if wal_checkpoints or safe else 0
 
         @event.listens_for(engine, "connect")
         def _prepare(connection: Any, _record: Any) -> None:

@@ -40,7 +40,7 @@ class NewRun:
 
 
 @dataclass(frozen=True)
-class Slot:
+class Member:
     """The place of one experiment in a sweep: a cell and a seed."""
 
     cell: int
@@ -189,20 +189,20 @@ def page(session: Session, *, limit: int = 50, before: str | None = None) -> tup
     return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
 
 
-def slots(session: Session, sweep: Sweep) -> list[Slot]:
+def members(session: Session, sweep: Sweep) -> list[Member]:
     """Who stands where: a retry takes the place of what it repeats, an own experiment that of a reused one."""
     numbers = {_text(cell): number for number, cell in enumerate(sweep.cells)}
-    found: dict[tuple[int, int], Slot] = {}
+    found: dict[tuple[int, int], Member] = {}
     taken = {entry["experiment"]: (entry["cell"], entry["seed"]) for entry in reused(sweep)}
     for row in _rows(session, list(taken)):
         cell, seed = taken[row.id]
-        found[cell, seed] = Slot(cell, seed, row, False)
+        found[cell, seed] = Member(cell, seed, row, False)
     query = experiments.visible().where(col(Experiment.sweep) == sweep.id).order_by(col(Experiment.id))
     for row in session.scalars(query):
         number = numbers.get(_text(row.cell or {}))
         if number is not None:
             seed = sound_spec(row.spec)["seed"]
-            found[number, seed] = Slot(number, seed, row, True)
+            found[number, seed] = Member(number, seed, row, True)
     return [found[key] for key in sorted(found)]
 
 
@@ -227,7 +227,7 @@ def first(session: Session, sweep: Sweep) -> str:
 
 def deleted(session: Session, sweep: Sweep) -> dict[tuple[int, int], str]:
     """Reused experiments that were deleted since, by cell and seed, unless one of the sweep's own took the place."""
-    there = {(slot.cell, slot.seed) for slot in slots(session, sweep)}
+    there = {(member.cell, member.seed) for member in members(session, sweep)}
     places = {(entry["cell"], entry["seed"]): entry["experiment"] for entry in reused(sweep)}
     return {place: experiment for place, experiment in places.items() if place not in there}
 
@@ -242,23 +242,23 @@ def _text(cell: Mapping[str, Any]) -> str:
 
 
 def _lock(session: Session, sweep: Sweep) -> set[str]:
-    """Lock the sweep and all experiments in its slots until the commit; returns their ids.
+    """Lock the sweep and all its experiments until the commit; returns their ids.
 
     Every row before the first change: a change takes a number from the counter, and whoever then waits for a row
     may wait for a worker that waits for the counter. The sweep comes first, so that two requests about it come one
     after the other.
     """
     session.execute(visible().where(col(Sweep.id) == sweep.id).with_for_update())
-    return {row.id for row in _locked(session, [slot.experiment.id for slot in slots(session, sweep)])}
+    return {row.id for row in _locked(session, [member.experiment.id for member in members(session, sweep)])}
 
 
 def for_each(session: Session, sweep: Sweep, change: Callable[[Session, str], object]) -> int:
     """Do the same with all its own experiments that have not ended; reused ones are somebody else's."""
     locked = _lock(session, sweep)
     changed = 0
-    for slot in slots(session, sweep):
-        row = slot.experiment
-        if not slot.own or row.id not in locked or row.state.is_finished():
+    for member in members(session, sweep):
+        row = member.experiment
+        if not member.own or row.id not in locked or row.state.is_finished():
             continue
         try:
             change(session, row.id)
@@ -277,22 +277,22 @@ def retry(session: Session, sweep: Sweep, cell: int | None = None, anew: Sequenc
     _lock(session, sweep)
     own_plan = _plan(sweep).columns()
     again = [
-        slot
-        for slot in slots(session, sweep)
-        if slot.experiment.state in RETRIED and (cell is None or slot.cell == cell)
+        member
+        for member in members(session, sweep)
+        if member.experiment.state in RETRIED and (cell is None or member.cell == cell)
     ]
-    for slot in again:
-        experiments.stored_spec(slot.experiment)
+    for member in again:
+        experiments.stored_spec(member.experiment)
     entries = [
         {
             "sweep": sweep.id,
-            "cell": sweep.cells[slot.cell],
-            "retry_of": slot.experiment.id,
-            "spec": experiments.full_spec(slot.experiment),
-            "fingerprint": slot.experiment.fingerprint,
-            **{name: getattr(slot.experiment, name) if slot.own else own_plan[name] for name in _KEPT},
+            "cell": sweep.cells[member.cell],
+            "retry_of": member.experiment.id,
+            "spec": experiments.full_spec(member.experiment),
+            "fingerprint": member.experiment.fingerprint,
+            **{name: getattr(member.experiment, name) if member.own else own_plan[name] for name in _KEPT},
         }
-        for slot in again
+        for member in again
     ]
     gone = deleted(session, sweep) if anew else {}
     entries += [
@@ -321,7 +321,7 @@ def _plan(sweep: Sweep) -> Plan:
 
 def mark_deleted(session: Session, sweep: Sweep) -> None:
     """Hide the sweep; its experiments stay."""
-    if any(not slot.experiment.state.is_finished() for slot in slots(session, sweep) if slot.own):
+    if any(not member.experiment.state.is_finished() for member in members(session, sweep) if member.own):
         raise NotEnded(sweep.id)
     sweep.deleted_at = read_clock(session)
     session.flush()

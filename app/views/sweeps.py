@@ -12,7 +12,7 @@ from app.store import changes, deliveries, pace, progress, sweeps, workers
 from app.store.progress import DELETED, Progress
 from app.store.sound import sound_spec
 from app.store.states import State
-from app.store.sweeps import Slot
+from app.store.sweeps import Member
 from app.store.tables import Delivery, Experiment, Sweep
 from app.views.choices import Choices, Spread, choices, spread
 from app.views.experiments import iso, not_converged
@@ -173,19 +173,19 @@ def _listed(sweep: Sweep, name: str, kind: type) -> list[Any]:
 def sweep_view(session: Session, sweep: Sweep, silent_seconds: float) -> SweepView:
     """Everything about a sweep as it stands now; a worker silent for so long does not count."""
     seq = changes.current(session)
-    found = sweeps.slots(session, sweep)
-    rows = [slot.experiment for slot in found]
+    found = sweeps.members(session, sweep)
+    rows = [member.experiment for member in found]
     gone = [DELETED] * len(sweeps.deleted(session, sweep))
     reached = Progress.of([*((row.state, row.rounds, row.next_round) for row in rows), *gone])
-    by_cell: list[list[Slot]] = [[] for _ in sweep.cells]
+    by_cell: list[list[Member]] = [[] for _ in sweep.cells]
     order = {seed: number for number, seed in enumerate(dict.fromkeys(_seeds(sweep, found)))}
-    for slot in sorted(found, key=lambda slot: order[slot.seed]):
-        by_cell[slot.cell].append(slot)
+    for member in sorted(found, key=lambda member: order[member.seed]):
+        by_cell[member.cell].append(member)
     return SweepView(
         **_about(sweep, reached, list(order)),
         document=sweep.document,
         cells=[_cell(values, runs) for values, runs in zip(sweep.cells, by_cell, strict=True)],
-        choices=choices(sweep.document, sweep.cells, [[slot.experiment for slot in runs] for runs in by_cell]),
+        choices=choices(sweep.document, sweep.cells, [[member.experiment for member in runs] for runs in by_cell]),
         comparable=_comparable(rows),
         time_left=time_left(session, rows, workers.live_slots(session, silent_seconds)),
         webhook=sweep.webhook,
@@ -194,12 +194,12 @@ def sweep_view(session: Session, sweep: Sweep, silent_seconds: float) -> SweepVi
     )
 
 
-def _seeds(sweep: Sweep, found: Sequence[Slot]) -> list[int]:
-    return [*_listed(sweep, "seeds", int), *sorted({slot.seed for slot in found})]
+def _seeds(sweep: Sweep, found: Sequence[Member]) -> list[int]:
+    return [*_listed(sweep, "seeds", int), *sorted({member.seed for member in found})]
 
 
-def _cell(values: dict[str, Any], runs: Sequence[Slot]) -> CellView:
-    finished = [slot.experiment for slot in runs if slot.experiment.state is State.FINISHED]
+def _cell(values: dict[str, Any], runs: Sequence[Member]) -> CellView:
+    finished = [member.experiment for member in runs if member.experiment.state is State.FINISHED]
     spec = sound_spec(runs[0].experiment.spec) if runs else None
     return CellView(
         values=values,
@@ -209,20 +209,20 @@ def _cell(values: dict[str, Any], runs: Sequence[Slot]) -> CellView:
         conditions=None if spec is None else conditions(spec),
         runs=[
             RunView(
-                experiment=slot.experiment.id,
-                seed=slot.seed,
-                state=slot.experiment.state,
-                rounds=slot.experiment.rounds,
-                next_round=slot.experiment.next_round,
-                best_accuracy=slot.experiment.best_accuracy,
-                final_accuracy=slot.experiment.final_accuracy,
-                no_convergence=not_converged(slot.experiment, sound_spec(slot.experiment.spec)),
-                seconds=slot.experiment.seconds,
-                reused=not slot.own,
-                retry_of=slot.experiment.retry_of,
-                reason=slot.experiment.error_reason,
+                experiment=member.experiment.id,
+                seed=member.seed,
+                state=member.experiment.state,
+                rounds=member.experiment.rounds,
+                next_round=member.experiment.next_round,
+                best_accuracy=member.experiment.best_accuracy,
+                final_accuracy=member.experiment.final_accuracy,
+                no_convergence=not_converged(member.experiment, sound_spec(member.experiment.spec)),
+                seconds=member.experiment.seconds,
+                reused=not member.own,
+                retry_of=member.experiment.retry_of,
+                reason=member.experiment.error_reason,
             )
-            for slot in runs
+            for member in runs
         ],
     )
 

@@ -225,7 +225,7 @@ def decoded(
         except OSError as error:
             log.warning("%s cannot be written (%s); the data set is kept in memory", path, error)
         else:
-            files.sweep(path.parent, name, path)
+            files.delete_others(path.parent, name, path)
             return files.read_tensors(path, full_check=False)[0], about
     images = np.empty(contents.shape, np.uint8)
     contents.fill(images, progress)

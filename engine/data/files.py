@@ -160,12 +160,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sweep(folder: Path, prefix: str, keep: Path) -> None:
+def delete_others(folder: Path, prefix: str, keep: Path) -> None:
     """Remove what other versions of this file, and writers that died more than an hour ago, left behind."""
     for path in folder.glob(f"{prefix}-*"):
         stale = not path.name.endswith(".tmp") or path.stat().st_mtime < time.time() - 3600
         if path != keep and stale:
-            with contextlib.suppress(FileNotFoundError):  # somebody else swept it
+            with contextlib.suppress(FileNotFoundError):  # somebody else deleted it
                 path.unlink()
 
 

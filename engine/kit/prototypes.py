@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from engine.kit.contract import Client, Payload, Predictor, Upload
 from engine.kit.tensors import Tensors
-from engine.kit.training import Objective, sweep
+from engine.kit.training import Objective, forward_pass
 
 TABLE = {"classes", "means", "counts"}
 
@@ -92,9 +92,9 @@ def distances(first: Tensor, second: Tensor) -> Tensor:
 
 
 def prototypes(client: Client) -> Tensors:
-    """p_{k,c}: mean feature of the client's own samples of class c, by one sweep with the body as it is now."""
+    """p_{k,c}: mean feature of the client's own samples of class c, by one pass with the body as it is now."""
     body, means = client.model.body, ClassMeans(client.setup.classes)
-    features = sweep(client, body, client.train, forward=[body])
+    features = forward_pass(client, body, client.train, forward=[body])
     means.add(features, client.train.labels.to(features.device))
     return means.table()
 

@@ -188,7 +188,7 @@ def fit_classifier(client: Client) -> float:
     return fit(client, supervised(client.model), client.train, update=[client.model])
 
 
-def sweep(
+def forward_pass(
     client: Client,
     function: Callable[[Tensor], Tensor],
     samples: ClientDataset,

@@ -57,7 +57,7 @@ from engine.kit.peer_to_peer import HOLDERS, Arrival, Gossip, Peers, TokenWalk, 
 from engine.kit.prototypes import ClassMeans
 from engine.kit.sharing import AveragesPerArchitecture
 from engine.kit.tensors import copy_tensors, join_groups, load_tensors, split_groups
-from engine.kit.training import Unit, fit, sweep
+from engine.kit.training import Unit, fit, forward_pass
 from engine.models import SplitModel, build, count
 
 SMALLEST_TARGET = 1e-8
@@ -402,7 +402,7 @@ class CompFL(AveragesPerArchitecture[CompFLParams]):
         initialise = self.params.adaptation and not (own and self.params.own_head_init == "keep")
         prototypes = torch.empty(0)
         if initialise or (anchors and self._aligns()):
-            features = sweep(client, model.body, train, forward=[model.body])
+            features = forward_pass(client, model.body, train, forward=[model.body])
             labels = train.labels.to(features.device)
             prototypes = class_means(features, labels, self.setup.classes)
         if initialise:
@@ -430,7 +430,7 @@ class CompFL(AveragesPerArchitecture[CompFLParams]):
             return []
         accuracies = []
         for teacher in teachers:
-            answers = sweep(client, teacher, validation, forward=[teacher]).argmax(1)
+            answers = forward_pass(client, teacher, validation, forward=[teacher]).argmax(1)
             accuracies.append((answers == validation.labels.to(answers.device)).double().mean().item())
         return teacher_weights(accuracies, self.params.tau, self.params.accuracy_scale)
 

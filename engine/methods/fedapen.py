@@ -29,7 +29,7 @@ from torch.nn.functional import cross_entropy
 from engine.kit.contract import Client, ClientDataset, Method, Moment, Payload, Predictor, Trace
 from engine.kit.distillation import divergence, learn_share
 from engine.kit.sharing import SharesSmallModel, SmallModelParams
-from engine.kit.training import fit, sweep
+from engine.kit.training import fit, forward_pass
 
 
 class FedAPENParams(SmallModelParams):
@@ -114,7 +114,9 @@ class FedAPEN(SharesSmallModel[FedAPENParams]):
         epochs, batch_size = self.params.weight_epochs, self.setup.training.batch_size
         if len(adaptability) == 0 or epochs == 0:
             return
-        answers = sweep(client, lambda x: torch.stack([F(x), G(x)], 1), adaptability, forward=[F, G])  # (m, 2, L)
+        answers = forward_pass(
+            client, lambda x: torch.stack([F(x), G(x)], 1), adaptability, forward=[F, G]
+        )  # (m, 2, L)
         of_F, of_G = answers.unbind(1)
         lr, a, y = self.params.weight_lr, ensemble.a.item(), adaptability.labels
         ensemble.a.fill_(learn_share(of_F, of_G, y, a, lr=lr, epochs=epochs, batch_size=batch_size))

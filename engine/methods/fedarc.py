@@ -32,7 +32,7 @@ from engine.kit.modules import Together, Vector
 from engine.kit.moving_mean import MovingMeans
 from engine.kit.sharing import AveragesModule, SmallModel, why_no_small_model
 from engine.kit.tensors import shares, weighted_mean
-from engine.kit.training import fit, sweep
+from engine.kit.training import fit, forward_pass
 from engine.models import build
 
 
@@ -129,7 +129,7 @@ class FedARC(AveragesModule[FedARCParams]):
             return {"mean": means.values[0]}
         fused = self.params.anchor_level == "fused"
         used = [client.model.body, client.parts["small"], client.parts["projector"]] if fused else [client.model.body]
-        return {"mean": sweep(client, lambda x: self._anchored(client, x), client.train, forward=used).mean(0)}
+        return {"mean": forward_pass(client, lambda x: self._anchored(client, x), client.train, forward=used).mean(0)}
 
     def close_opening(self, server: ServerState, uploads: Sequence[Upload]) -> ServerState:
         anchor = weighted_mean([u.payload for u in uploads], shares([u.num_samples for u in uploads]))

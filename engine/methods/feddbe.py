@@ -26,7 +26,7 @@ from engine.kit.modules import Vector
 from engine.kit.moving_mean import MovingMeans
 from engine.kit.sharing import AveragesModels
 from engine.kit.tensors import weighted_mean
-from engine.kit.training import Unit, fit, sweep
+from engine.kit.training import Unit, fit, forward_pass
 
 OFFSET = "offset"
 
@@ -63,7 +63,7 @@ class FedDBE(AveragesModels[FedDBEParams]):
     def opening_update(self, client: Client, received: Payload) -> Payload:
         body = client.model.body
         if self.params.init == "forward":
-            return {"mean": sweep(client, body, client.train, forward=[body]).mean(0)}
+            return {"mean": forward_pass(client, body, client.train, forward=[body]).mean(0)}
         means = MovingMeans(self.params.momentum, "zero")
         self._train(client, means, offset=False, center=None)
         return {"mean": means.values[0]}

@@ -100,7 +100,7 @@ class Storm:
 
     def __post_init__(self) -> None:
         self._dice = random.Random(self.seed)
-        self._database = Database(self.settings.database, checkpoints=False)
+        self._database = Database(self.settings.database, wal_checkpoints=False)
         self._workers: list[subprocess.Popen[bytes]] = []
         self._groups: set[int] = set()
         self._frozen: list[tuple[float, Holding]] = []

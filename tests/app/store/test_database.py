@@ -74,7 +74,7 @@ def test_an_old_sqlite_is_used_with_a_warning_and_leaves_checkpoints_to_one_proc
     monkeypatch.setattr(database_module, "sqlite_is_safe", lambda _module: False)
     with caplog.at_level(logging.WARNING):
         web = Database(f"sqlite:///{home / 'x.db'}")
-        worker = Database(f"sqlite:///{home / 'x.db'}", checkpoints=False)
+        worker = Database(f"sqlite:///{home / 'x.db'}", wal_checkpoints=False)
     assert "pysqlite3" in caplog.text
     assert (pragma(web, "wal_autocheckpoint"), pragma(worker, "wal_autocheckpoint")) == (1000, 0)
     web.close()

@@ -75,7 +75,7 @@ def test_the_first_seed_of_every_cell_is_claimed_before_the_second(database: Dat
 def test_the_plan_reaches_every_experiment(database: Database) -> None:
     key = make(database, plan=Plan.model_validate({"priority": 3, "window": {"from": "22:00", "to": "06:00"}}))
     with database.read() as session:
-        rows = [slot.experiment for slot in sweeps.slots(session, found(session, key))]
+        rows = [member.experiment for member in sweeps.members(session, found(session, key))]
     assert {(row.priority, row.window_from, row.window_to, row.sweep) for row in rows} == {(3, 1320, 360, key)}
 
 

@@ -49,9 +49,9 @@ def found(
             plan=Plan(),
             reuse=False,
         )
-        for slot in sweeps.slots(session, row):
-            number, seed, level = levels[slot.experiment.fingerprint]
-            end(slot.experiment, level, (states or {}).get((number, seed), State.FINISHED))
+        for member in sweeps.members(session, row):
+            number, seed, level = levels[member.experiment.fingerprint]
+            end(member.experiment, level, (states or {}).get((number, seed), State.FINISHED))
         session.flush()
         choices = sweep_view(session, row, 60).choices
     assert choices is not None
