@@ -1,7 +1,7 @@
 // Accuracy over a swept field.
 
 /**
- * @import { Ink, Item, MakeOption } from "../../chart-echarts.js"
+ * @import { Box, Ink, Item, MakeOption, Size } from "../../chart-echarts.js"
  * @import { Experiment, Style } from "../../types.d.ts"
  */
 
@@ -34,6 +34,154 @@ export function sweptFields(experiments) {
     .sort((x, y) => count(specs, y) - count(specs, x));
 }
 
+/**
+ * What is drawn: the values of a field, and a line for each method.
+ * @typedef {object} Swept
+ * @property {string} field
+ * @property {string} word which accuracy it is
+ * @property {boolean} numeric
+ * @property {any[]} values in the order of the axis
+ * @property {SweepLine[]} lines
+ * @property {[number, number]} ends of the vertical axis
+ */
+
+/** Where the names of the lines stand. @typedef {{labelled: boolean, legendRows: number, grid: Box}} Names */
+
+/**
+ * @param {Experiment[]} experiments with an accuracy @param {string} field
+ * @param {(item: Experiment) => number|null} accuracyOf
+ * @param {(method: string) => {label: string, style: Style}} lookOf @param {string} word @returns {Swept}
+ */
+function sweptOf(experiments, field, accuracyOf, lookOf, word) {
+  /** @type {(item: Experiment) => any} */
+  const valueOf = (item) => flatten(item.spec)[field];
+  const numeric = experiments.every((item) => typeof valueOf(item) === "number");
+  const distinct = new Map(experiments.map((item) => [JSON.stringify(valueOf(item)), valueOf(item)]));
+  const values = [...distinct.values()].sort((x, y) => (numeric ? x - y : show(x).localeCompare(show(y))));
+  const methods = Map.groupBy(experiments, (item) => item.spec.algorithm.name);
+  const lines = [...methods].map(([method, items]) => {
+    const runs = Map.groupBy(items, (item) => JSON.stringify(valueOf(item)));
+    return {
+      ...lookOf(method),
+      points: values.flatMap((value) => {
+        const found = (runs.get(JSON.stringify(value)) ?? []).map((item) => accuracyOf(item) ?? NaN);
+        return found.length ? [{ value, mean: average(found), std: std(found), count: found.length }] : [];
+      }),
+    };
+  });
+  const reached = lines.flatMap((line) =>
+    line.points.flatMap(({ mean, std: spread }) => [100 * (mean - (spread ?? 0)), 100 * (mean + (spread ?? 0))])
+  );
+  return { field, word, numeric, values, lines, ends: roundEnds(reached, [0, 100]) };
+}
+
+/** The last point of a line. @param {SweepLine} line */
+function lastOf(line) {
+  return line.points[line.points.length - 1];
+}
+
+/** @param {Ink} ink @param {Swept} swept */
+function valueAxis(ink, { field, numeric, values }) {
+  if (!numeric) return axis(ink, fieldHead(field), { type: "category", data: values.map(show), boundaryGap: true });
+  const [first, last] = [values[0], values[values.length - 1]];
+  return axis(ink, fieldHead(field), {
+    type: first > 0 && last / first >= 20 ? "log" : "value",
+    scale: true,
+    min: first,
+    max: last,
+    axisTick: { customValues: values },
+    axisLabel: {
+      customValues: values,
+      formatter: (/** @type {number} */ value) => String(Number(Number(value).toPrecision(6))),
+      hideOverlap: true,
+    },
+    boundaryGap: ["5%", "5%"],
+  });
+}
+
+/** @param {Swept} swept */
+function tooltipOf({ field, word, lines }) {
+  return {
+    trigger: "item",
+    formatter: (/** @type {Item} */ { seriesIndex, dataIndex }) => {
+      const { label, points } = lines[seriesIndex];
+      const { value, mean, std: spread, count } = points[dataIndex];
+      const accuracy = `${percent(mean, 2)}${spread === null ? "" : ` ± ${(100 * spread).toFixed(2)}`}`;
+      return tip(`${label}, ${fieldTitle(field)} ${show(value)}`, [
+        [word.toLowerCase(), accuracy],
+        ["runs", String(count)],
+      ]);
+    },
+  };
+}
+
+/** Sorted by the last value, which it also shows. @param {Ink} ink @param {SweepLine[]} lines */
+function legendOf(ink, lines) {
+  const ordered = [...lines].sort((x, y) => lastOf(y).mean - lastOf(x).mean);
+  return {
+    bottom: 0,
+    itemWidth: 28,
+    data: ordered.map((line) => line.label),
+    textStyle: { color: ink.text, fontSize: 12, width: 190, overflow: "truncate" },
+    formatter: (/** @type {string} */ name) =>
+      `${name}  ${percent(ordered.find((line) => line.label === name)?.points.at(-1)?.mean)}`,
+  };
+}
+
+/**
+ * The names beside the plot, none on another.
+ * @param {Ink} ink @param {Swept} swept @param {Box} grid @param {Size} size
+ */
+function endLabels(ink, { lines, ends }, grid, { width, height }) {
+  const tall = height - grid.top - grid.bottom;
+  const places = lines.map((line) => ({
+    line,
+    at: grid.top + (1 - (100 * lastOf(line).mean - ends[0]) / (ends[1] - ends[0])) * tall,
+  }));
+  return apart(places, grid.top, height - grid.bottom).flatMap(({ line, at }) => {
+    const text = `${line.label}  ${percent(lastOf(line).mean)}`;
+    return endLabel(ink, line, width - grid.right + 12, at, text, grid.right - 52);
+  });
+}
+
+/** @param {Ink} ink @param {Swept} swept @param {boolean} banded */
+function seriesOf(ink, { lines, numeric, values }, banded) {
+  /** @param {any} value */
+  const place = (value) => (numeric ? value : values.indexOf(value));
+  const curves = lines.map(({ label, style, points }) => ({
+    type: "line",
+    name: label,
+    data: points.map((point) => [place(point.value), inPercent(point.mean)]),
+    symbol: "circle",
+    symbolSize: 7,
+    lineStyle: { color: colourOn(ink, style), width: 2, type: style.dash.length ? style.dash : "solid" },
+    itemStyle: { color: colourOn(ink, style) },
+  }));
+  const spread = banded ? lines.filter((line) => line.points.some((point) => point.std !== null)) : [];
+  return [...curves, ...spread.map((line) => band(ink, line, place))];
+}
+
+/** @param {Swept} swept @param {Names} names @returns {MakeOption} */
+function optionOf(swept, { labelled, grid }) {
+  const [min, max] = swept.ends;
+  return (ink, size) => ({
+    grid,
+    xAxis: valueAxis(ink, swept),
+    yAxis: axis(ink, `${swept.word} (%)`, {
+      type: "value",
+      min,
+      max,
+      nameGap: 40,
+      splitLine: { show: true, lineStyle: { color: ink.grid } },
+      axisLabel: percentTick,
+    }),
+    tooltip: tooltipOf(swept),
+    legend: labelled ? { show: false } : legendOf(ink, swept.lines),
+    graphic: labelled ? endLabels(ink, swept, grid, size) : [],
+    series: seriesOf(ink, swept, labelled),
+  });
+}
+
 /** Accuracy over a field of the spec, a line for each method with a band over its seeds. */
 export class Sweep {
   /** @param {HTMLElement} root */
@@ -42,156 +190,41 @@ export class Sweep {
   }
 
   /**
+   * Names beside the plot would leave a phone no plot: they go into the legend.
+   * @param {number} count @returns {Names}
+   */
+  namesOf(count) {
+    const { clientWidth: width } = this.plot.stage;
+    const labelled = count <= MOST_END_LABELS && width >= 560;
+    const perRow = Math.max(1, Math.min(5, Math.floor(width / 240)));
+    const legendRows = labelled ? 0 : Math.ceil(count / perRow);
+    const grid = { left: 56, right: labelled ? 190 : 24, top: 16, bottom: 48 + 24 * legendRows };
+    return { labelled, legendRows, grid };
+  }
+
+  /**
    * @param {Experiment[]} experiments @param {string} field @param {(item: Experiment) => number|null} accuracyOf
    * @param {(method: string) => {label: string, style: Style}} lookOf @param {string} word which accuracy it is
    */
   update(experiments, field, accuracyOf, lookOf, word) {
     if (!field) return this.plot.empty("No method was run with several values of a field, so nothing was swept.");
-    /** @type {(item: Experiment) => any} */
-    const valueOf = (item) => flatten(item.spec)[field];
-    const known = experiments.filter((item) => valueOf(item) !== undefined && accuracyOf(item) !== null);
+    const known = experiments.filter((item) => field in flatten(item.spec) && accuracyOf(item) !== null);
     if (!known.length) return this.plot.empty("No round was tested yet.");
-    const numeric = known.every((item) => typeof valueOf(item) === "number");
-    const values = [...new Map(known.map((item) => [JSON.stringify(valueOf(item)), valueOf(item)])).values()].sort(
-      (x, y) => (numeric ? x - y : show(x).localeCompare(show(y))),
-    );
-    const log = numeric && values[0] > 0 && values[values.length - 1] / values[0] >= 20;
-    const lines = [...Map.groupBy(known, (item) => item.spec.algorithm.name)].map(([method, items]) => ({
-      ...lookOf(method),
-      points: values
-        .map((value) => ({
-          value,
-          found: items.filter((item) => JSON.stringify(valueOf(item)) === JSON.stringify(value))
-            .map((item) => accuracyOf(item) ?? NaN),
-        }))
-        .filter(({ found }) => found.length)
-        .map(({ value, found }) => ({ value, mean: average(found), std: std(found), count: found.length })),
-    }));
-    /** @type {(value: any) => number} */
-    const place = (value) => (numeric ? value : values.indexOf(value));
-    /** @type {(line: SweepLine) => SweepPoint} */
-    const last = (line) => line.points[line.points.length - 1];
-    const ordered = [...lines].sort((x, y) => last(y).mean - last(x).mean);
-    // names beside the plot would leave a phone no plot: they go into the legend
-    const labelled = lines.length <= MOST_END_LABELS && this.plot.stage.clientWidth >= 560;
-    const ends = roundEnds(
-      lines
-        .flatMap((line) =>
-          line.points.flatMap((point) => [point.mean - (point.std ?? 0), point.mean + (point.std ?? 0)])
-        )
-        .map((value) => 100 * value),
-      [0, 100],
-    );
-    /** @type {(line: SweepLine) => string} */
-    const pointsText = (line) => line.points.map((point) => `${show(point.value)} ${percent(point.mean)}`).join(", ");
-    const perRow = Math.max(1, Math.min(5, Math.floor(this.plot.stage.clientWidth / 240)));
-    const legendRows = labelled ? 0 : Math.ceil(lines.length / perRow);
-    const grid = { left: 56, right: labelled ? 190 : 24, top: 16, bottom: 48 + 24 * legendRows };
-    /** @type {MakeOption} */
-    const option = (ink, { width, height }) => ({
-      grid,
-      xAxis: axis(
-        ink,
-        fieldHead(field),
-        numeric
-          ? {
-            type: log ? "log" : "value",
-            scale: true,
-            min: values[0],
-            max: values[values.length - 1],
-            axisTick: { customValues: values },
-            axisLabel: {
-              customValues: values,
-              formatter: (/** @type {number} */ value) => String(Number(Number(value).toPrecision(6))),
-              hideOverlap: true,
-            },
-            boundaryGap: ["5%", "5%"],
-          }
-          : { type: "category", data: values.map(show), boundaryGap: true },
-      ),
-      yAxis: axis(ink, `${word} (%)`, {
-        type: "value",
-        min: ends[0],
-        max: ends[1],
-        nameGap: 40,
-        splitLine: { show: true, lineStyle: { color: ink.grid } },
-        axisLabel: percentTick,
-      }),
-      tooltip: {
-        trigger: "item",
-        formatter: (/** @type {Item} */ item) => {
-          const { label, points: all } = lines[item.seriesIndex];
-          const point = all[item.dataIndex];
-          return tip(`${label}, ${fieldTitle(field)} ${show(point.value)}`, [
-            [
-              word.toLowerCase(),
-              `${percent(point.mean, 2)}${point.std === null ? "" : ` ± ${(100 * point.std).toFixed(2)}`}`,
-            ],
-            ["runs", String(point.count)],
-          ]);
-        },
-      },
-      legend: labelled ? { show: false } : {
-        bottom: 0,
-        itemWidth: 28,
-        data: ordered.map((line) => line.label),
-        textStyle: { color: ink.text, fontSize: 12, width: 190, overflow: "truncate" },
-        formatter: (/** @type {string} */ name) =>
-          `${name}  ${percent(ordered.find((line) => line.label === name)?.points.at(-1)?.mean)}`,
-      },
-      graphic: labelled
-        ? apart(
-          lines.map((line) => ({
-            line,
-            at: grid.top +
-              (1 - (100 * last(line).mean - ends[0]) / (ends[1] - ends[0])) * (height - grid.top - grid.bottom),
-          })),
-          grid.top,
-          height - grid.bottom,
-        ).flatMap(({ line, at }) =>
-          /**
-           * @param {Ink} ink @param {SweepLine} line @param {number} x @param {number} at @param {string} text
-           * @param {number} width
-           */
-          endLabel(
-            ink,
-            line,
-            width - grid.right + 12,
-            at,
-            `${line.label}  ${percent(last(line).mean)}`,
-            grid.right - 52,
-          )
-        )
-        : [],
-      series: [
-        ...lines.map((line) => ({
-          type: "line",
-          name: line.label,
-          data: line.points.map((point) => [place(point.value), inPercent(point.mean)]),
-          symbol: "circle",
-          symbolSize: 7,
-          lineStyle: {
-            color: colourOn(ink, line.style),
-            width: 2,
-            type: line.style.dash.length ? line.style.dash : "solid",
-          },
-          itemStyle: { color: colourOn(ink, line.style) },
-        })),
-        ...(labelled ? lines : [])
-          .filter((line) => line.points.some((point) => point.std !== null))
-          .map((line) => band(ink, line, place)),
-      ],
-    });
-    return this.plot.set(option, {
+    const swept = sweptOf(known, field, accuracyOf, lookOf, word);
+    const names = this.namesOf(swept.lines.length);
+    /** @param {SweepLine} line */
+    const inWords = ({ label, points }) =>
+      `${label} ${points.map((point) => `${show(point.value)} ${percent(point.mean)}`).join(", ")}`;
+    return this.plot.set(optionOf(swept, names), {
       rows: [
         ["method", field, word.toLowerCase(), "std", "runs"],
-        ...lines.flatMap((line) =>
-          line.points.map((point) => [line.label, show(point.value), point.mean, point.std, point.count])
+        ...swept.lines.flatMap(({ label, points }) =>
+          points.map((point) => [label, show(point.value), point.mean, point.std, point.count])
         ),
       ],
-      label: `${word} over ${field}: ${lines.map((line) => `${line.label} ${pointsText(line)}`).join("; ")}`,
-      hint: `mean over the runs with that value${labelled ? " · band: ± one standard deviation" : ""}`,
-      height: 360 + 24 * legendRows,
+      label: `${word} over ${field}: ${swept.lines.map(inWords).join("; ")}`,
+      hint: `mean over the runs with that value${names.labelled ? " · band: ± one standard deviation" : ""}`,
+      height: 360 + 24 * names.legendRows,
     });
   }
 }
