@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+from app.comparison.groups import NOT_COMPARED, TITLES
 from app.comparison.palette import palette
 from app.store.states import RETRIED, State
 from app.tex import LETTERS
@@ -28,6 +29,8 @@ def vocabulary() -> dict[str, Any]:
         "partition_letters": dict(catalogue.partition_symbols()),
         "no_convergence": NO_CONVERGENCE,
         "convergence_margin": CONVERGENCE_MARGIN,
+        "part_titles": TITLES,
+        "not_compared": sorted(NOT_COMPARED),
     }
 
 

@@ -5,7 +5,7 @@
  * @import { CurveColumns, Experiment } from "./types.d.ts"
  */
 
-import { ACTIVE, ENDED_EARLY } from "./vocabulary.js";
+import { ACTIVE, ENDED_EARLY, vocabulary } from "./vocabulary.js";
 
 export const METHOD = "algorithm.name";
 
@@ -165,7 +165,7 @@ export function flatten(value, prefix = "") {
 
 /** @typedef {{x: number[], y: number[], low: (number|null)[], high: (number|null)[]}} MeanCurve */
 
-const NOT_COMPARED = new Set(["name", "tags", "notes", "seed"]);
+const NOT_COMPARED = new Set(vocabulary.not_compared);
 
 /** The fields of a spec that decide the result, without the seed. @param {object} spec */
 export function essence(spec) {
@@ -182,8 +182,6 @@ export function show(value) {
 }
 
 /** @type {Record<string, string>} */
-const TITLES = { algorithm: "method", dataset: "data set" };
-
 /**
  * A field in a label or a table's head, as app/comparison/groups.py writes it: the name of a part names the part.
  * @param {string} path
@@ -192,7 +190,7 @@ export function fieldTitle(path) {
   const parts = path.split(".");
   const last = parts.at(-1) ?? "";
   const word = last === "name" ? (parts.at(-2) ?? last) : last;
-  return TITLES[word] ?? word.replaceAll("_", " ");
+  return vocabulary.part_titles[word] ?? word.replaceAll("_", " ");
 }
 
 /** In sentence case; a symbol such as lr or mu stays as it is. @param {string} path */

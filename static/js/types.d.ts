@@ -31,6 +31,10 @@ export type Vocabulary = {
   /** How LaTeX wants a letter. */
   latex: Record<string, string>;
   partition_letters: Record<string, string>;
+  /** What a part of a spec is called. */
+  part_titles: Record<string, string>;
+  /** Fields of a spec in which two seeds of one group may differ. */
+  not_compared: string[];
   no_convergence: string;
   convergence_margin: number;
 };

@@ -274,6 +274,7 @@ def test_every_page_says_what_browser_and_server_both_know(client: TestClient, p
     }
     assert told["latex"] == LETTERS
     assert told["no_convergence"] == NO_CONVERGENCE
+    assert told["part_titles"]["dataset"] == "data set"
 
 
 def test_the_scripts_have_no_list_of_states_methods_or_letters_of_their_own() -> None:
