@@ -626,7 +626,7 @@ def test_a_remark_on_all_pairs_is_made_once_below_them(filled: Filled, open_page
 
 
 def test_a_sweep_over_data_is_ranked_only_where_the_data_are_equal(filled: Filled, open_page: OpenPage) -> None:
-    iid = {"partition": {"name": "iid"}, "rounds": 2}
+    iid: dict[str, Any] = {"partition": {"name": "iid"}, "rounds": 2}
     arc, avg = (put(filled.store, algorithm={"name": name}, **iid) for name in ("fedarc", "fedavg"))
     page = open_page(filled.address("fedarc", "fedavg") + f",{arc},{avg}")
     assert page.locator("#unfair").is_hidden()
@@ -672,14 +672,12 @@ def test_a_line_that_ended_is_silent_beyond_its_end(filled: Filled, open_page: O
 
 def test_server_and_page_give_groups_the_same_labels(filled: Filled, open_page: OpenPage) -> None:
     training = SPEC["training"]
-    odd = [
-        put(filled.store, rounds=2, training={**training, **change}, **more)
-        for change, more in (
-            ({"lr": 0.00001, "clip": None}, {}),
-            ({"lr": 1.0}, {"partition": {"name": "iid"}}),
-            ({"lr": 1.5e-7}, {"partition": {"name": "iid"}}),
-        )
+    changes: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"lr": 0.00001, "clip": None}, {}),
+        ({"lr": 1.0}, {"partition": {"name": "iid"}}),
+        ({"lr": 1.5e-7}, {"partition": {"name": "iid"}}),
     ]
+    odd = [put(filled.store, rounds=2, training={**training, **change}, **more) for change, more in changes]
     page = open_page(f"/compare?ids={','.join(odd)}")
     for by in ("", "training.lr", "partition.classes_per_client,training.clip", "partition.name"):
         page.goto(f"/compare?ids={','.join(odd)}&by={by}")

@@ -250,7 +250,7 @@ def test_a_deleted_experiment_is_restored_at_its_address(
 def test_before_the_first_round_one_line_says_what_is_waited_for_and_no_panel_is_empty(
     store: Database, product: Product, open_page: OpenPage
 ) -> None:
-    changes = {"rounds": 12, "algorithm": {"name": "pfedafm"}}
+    changes: dict[str, Any] = {"rounds": 12, "algorithm": {"name": "pfedafm"}}
     history = run(ExperimentSpec.parse({**SPEC, **changes}).canonical())
     experiment = put(store, history, upto=0, **changes)
     page = open_page(f"/experiments/{experiment}", ignore=("409",))
@@ -269,7 +269,7 @@ def test_before_the_first_round_one_line_says_what_is_waited_for_and_no_panel_is
 def test_a_waiting_experiment_tells_its_place_and_shows_its_partition_at_once(
     product: Product, open_page: OpenPage
 ) -> None:
-    late = {"start_after": "2099-01-01T00:00:00Z", "priority": -100}
+    late: dict[str, str | int] = {"start_after": "2099-01-01T00:00:00Z", "priority": -100}
     ids = [product.client.post("/api/experiments", json=small(f"waits {n}"), params=late).json()["id"] for n in (1, 2)]
     page = open_page(f"/experiments/{ids[1]}")
     position = product.get(f"/api/experiments/{ids[1]}")["position"]
@@ -292,7 +292,7 @@ def test_the_best_accuracy_is_not_told_twice(store: Database, open_page: OpenPag
 
 
 def test_under_protocol_c_the_final_round_is_what_counts(store: Database, open_page: OpenPage) -> None:
-    under_c = {"rounds": 12, "evaluation": {"protocol": "C"}}
+    under_c: dict[str, Any] = {"rounds": 12, "evaluation": {"protocol": "C"}}
     history = [*HISTORY[:12], HISTORY[12].model_copy(update={"accuracy": 0.5})]
     page = open_page(f"/experiments/{put(store, history, **under_c)}", ignore=("409",))
     best = max(HISTORY[1:12], key=lambda record: record.accuracy or 0)

@@ -96,7 +96,12 @@ def test_an_answer_that_was_read_earlier_does_not_undo_what_came_live(store: Dat
     held: list[tuple[Route, APIResponse]] = []
     page.route("**/api/experiments?**", lambda route: held.append((route, route.fetch())))
     page.get_by_role("button", name="Accuracy (%)").click()
-    eventually(lambda: page.wait_for_timeout(20) or held, "the list to be asked for")
+
+    def asked() -> list[tuple["Route", "APIResponse"]]:
+        page.wait_for_timeout(20)  # Playwright hears of requests only while it waits itself
+        return held
+
+    eventually(asked, "the list to be asked for")
     advance(store, experiment, history[-1])
     finished = page.locator(f'tr[data-id="{experiment}"] .chip[data-state="finished"]')
     finished.wait_for()

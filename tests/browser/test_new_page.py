@@ -139,7 +139,12 @@ def test_a_price_is_never_that_of_an_earlier_text(open_page: OpenPage) -> None:
     page.wait_for_function("() => !document.querySelector('#queue-it').disabled")
     assert page.inner_text("#queue-it") == "Queue 1 experiment (…)"
     assert set(page.locator(".strip-figures dd").all_inner_texts()) == {"…"}
-    eventually(lambda: page.wait_for_timeout(20) or held, "the price to be asked for")
+
+    def asked() -> list["Route"]:
+        page.wait_for_timeout(20)  # Playwright hears of requests only while it waits itself
+        return held
+
+    eventually(asked, "the price to be asked for")
     typed = "field => { field.value = '22'; field.dispatchEvent(new Event('input', {bubbles: true})); }"
     page.locator("#field-rounds").evaluate(typed)
     with contextlib.suppress(Error):  # the page may have given up the question

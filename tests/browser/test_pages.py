@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.browser.product import Product, eventually
 from tests.services import claim, look, record, serving, short_folder, submit
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Request
 
 pytestmark = pytest.mark.browser
 
@@ -245,12 +246,16 @@ def test_a_worker_is_silent_by_the_clock_of_the_server(night: Night, open_page: 
         assert "silent" not in row.inner_text()
 
 
+def note(asked: list[str], request: "Request") -> None:
+    asked.append(request.url)
+
+
 def test_a_hidden_page_asks_for_nothing(night: Night, open_page: OpenPage) -> None:
     for path, data in (("/", "/overview.json"), ("/workers", "/workers.json")):
         page = open_page(path)
         page.wait_for_function("() => document.querySelector('#live').dataset.state === 'live'")
         asked: list[str] = []
-        page.on("request", lambda request, asked=asked: asked.append(request.url))
+        page.on("request", partial(note, asked))
         hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"
         page.evaluate(hide % "true")
         page.evaluate(LIVE % "live.onState(() => setTimeout(() => { window.later = true; }, 500))")
