@@ -95,6 +95,7 @@ def test_a_failure_comes_first_with_its_reason(app: FastAPI, client: TestClient)
     store(app)
     with app.state.database.write() as session:
         claim = queue.claim(session, "worker", 60)
+        assert claim is not None
         lifecycle.fail(session, claim, "out of luck", "a long traceback")
     data = client.get("/overview.json").json()
     assert [item["error"]["reason"] for item in data["failed"]] == ["out of luck"]
@@ -303,6 +304,7 @@ def test_a_method_shows_what_was_measured_and_what_is_published(app: FastAPI, cl
     store_round(app, 0.25)
     with app.state.database.write() as session:
         row = experiments.get(session, experiment)
+        assert row is not None
         row.best_accuracy, row.best_round = 0.875, 2
     html = client.get("/methods/pfedafm").text
     assert f'href="/experiments/{experiment}">mine</a>' in html

@@ -5,7 +5,9 @@ import os
 import signal
 import socket
 import subprocess
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -46,6 +48,10 @@ def family(pid: int) -> set[int]:
 
 def any_alive(pids: set[int]) -> set[int]:
     return {pid for pid in pids if family(pid)}
+
+
+def all_dead(pids: set[int]) -> bool:
+    return not any_alive(pids)
 
 
 def test_serve_starts_the_comparison_stops_without_a_trace_and_finds_its_data_again(settings: Settings) -> None:
@@ -102,18 +108,20 @@ def test_a_sweep_ends_although_everything_is_stopped_and_started_twenty_times(se
             if not keys:
                 keys = [arena.submit(spec_with(**spec_of(number, plan)))["id"] for number in range(plan.experiments)]
             enough = stored_rounds(arena) + 30 if number < 20 else plan.experiments * (plan.rounds + 1)
-            wait_until(
-                lambda arena=arena, enough=enough: stored_rounds(arena) >= enough, seconds=300, what="more rounds"
-            )
+            wait_until(partial(has_stored, arena, enough), seconds=300, what="more rounds")
             pids = family(process.pid)
             process.send_signal((signal.SIGINT, signal.SIGTERM, signal.SIGKILL)[number % 3])
             process.wait(timeout=120)
-            wait_until(lambda pids=pids: not any_alive(pids), what="the end of all children")
+            wait_until(partial(all_dead, pids), what="the end of all children")
     database = Database(settings.database)
     assert {look(database, key).state for key in keys} == {State.FINISHED}
     for key, expected in zip(keys, undisturbed_sweep(len(keys), plan), strict=True):
         assert stored(database, key) == expected
     database.close()
+
+
+def has_stored(arena: FedArena, rounds: int) -> bool:
+    return stored_rounds(arena) >= rounds
 
 
 def stored_rounds(arena: FedArena) -> int:
@@ -142,7 +150,7 @@ def test_a_submission_whose_answer_was_lost_is_there_once(settings: Settings, tm
     deadly = tmp_path / "deadly"
     deadly.touch()
     variables = {"DEADLY": str(deadly), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    request = {"json": spec_with(), "headers": {"Idempotency-Key": "lost"}}
+    request: dict[str, Any] = {"json": spec_with(), "headers": {"Idempotency-Key": "lost"}}
     with served(settings, "--no-worker", **variables) as (process, address), http(address) as client:
         with pytest.raises(httpx.TransportError):
             client.post("/api/experiments", **request)

@@ -44,7 +44,7 @@ def foreign(path: Path) -> None:
     connection.close()
 
 
-DAMAGES = {
+DAMAGES: dict[Callable[[Path], None], str] = {
     truncated: "the store is damaged",
     no_database: "the store is damaged",
     overwritten: "the store is damaged",

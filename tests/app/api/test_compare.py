@@ -172,7 +172,7 @@ def test_a_reference_that_is_no_group_is_refused_with_the_groups(
 def test_a_figure_is_drawn_in_the_methods_own_colours(
     client: httpx.Client, pair: dict[str, list[str]], kind: str, start: bytes
 ) -> None:
-    options = {"ids": ids(pair), "x": "bytes", "target": 0.6, "log_x": True, "smooth": 3}
+    options: dict[str, str | float] = {"ids": ids(pair), "x": "bytes", "target": 0.6, "log_x": True, "smooth": 3}
     answer = client.get(f"/api/compare/figure.{kind}", params=options)
     assert answer.status_code == 200
     assert answer.content.startswith(start)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -12,7 +13,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.config import BindRefused, Settings, is_loopback
 from app.main import create_app, serve
-from app.security import BODY_LIMIT, DEPTH_LIMIT, SECURITY_HEADERS, VALUE_LIMIT, Doors
+from app.security import BODY_LIMIT, SECURITY_HEADERS, Doors
+from engine.spec.documents import DEPTH_LIMIT, VALUE_LIMIT
 from tests.services import ROOT, SPEC
 
 JSON = {"Content-Type": "application/json"}
@@ -131,7 +133,9 @@ for piece in {pieces!r}:
 
 def test_a_body_that_breaks_off_is_not_taken_for_whole() -> None:
     """What came is a document by itself, but the last piece, which says so, never did."""
-    messages = iter([{"type": "http.request", "body": b"{}", "more_body": True}, {"type": "http.disconnect"}])
+    messages: Iterator[Message] = iter(
+        [{"type": "http.request", "body": b"{}", "more_body": True}, {"type": "http.disconnect"}]
+    )
     asked: list[Scope] = []
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:

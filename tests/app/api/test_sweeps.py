@@ -145,7 +145,12 @@ def plan_of(client: httpx.Client, view: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_plan_beside_the_document_stands_above_it(client: httpx.Client) -> None:
-    plan = {"priority": 7, "start_after": "2999-01-31T22:00:00Z", "window": "20:00-04:00", "zone": "+02:00"}
+    plan: dict[str, str | int] = {
+        "priority": 7,
+        "start_after": "2999-01-31T22:00:00Z",
+        "window": "20:00-04:00",
+        "zone": "+02:00",
+    }
     body = document("planned", priority=1, window="22:00-06:00")
     assert client.post("/api/sweeps/check", json=body, params=plan).json()["ok"]
     view = posted(client, body, params=plan)

@@ -14,7 +14,8 @@ def text(node: Node) -> str:
 
 
 def shown(line: str) -> list[str]:
-    return [run.words or "$" + " ".join(map(text, run.formula.children)) for run in typeset(line) if run.formula or run]
+    runs = [(run.words, run.formula) for run in typeset(line)]
+    return [words or ("$" + " ".join(map(text, formula.children)) if formula else "") for words, formula in runs]
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,7 @@ def test_a_round_of_an_old_store_left_nobody_out_and_was_not_validated(home: Pat
     url = f"sqlite:///{home / 'old.db'}"
     store = old_store(url, 1)
     later = {"dropped", "validation_accuracy"}
-    values = {name: 0 for name in Round.model_fields if name not in {*later, "accuracy", "loss"}}
+    values: dict[str, int | str] = {name: 0 for name in Round.model_fields if name not in {*later, "accuracy", "loss"}}
     values |= {"experiment": f"{0:026d}", "cohort": "[]", "client_accuracy": "{}", "traces": "{}"}
     with store.engine.begin() as connection:
         connection.execute(insert(table("round", *(column(name) for name in values))), [values])

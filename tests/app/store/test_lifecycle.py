@@ -285,7 +285,7 @@ def postgres_machine(postgres_server: str) -> Iterator[type[Life]]:
 
 
 def examine(machine: type[Life], examples: int) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=examples,

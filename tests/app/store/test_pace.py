@@ -69,7 +69,8 @@ def test_what_decides_the_time_of_a_round_is_part_of_the_comparison() -> None:
 def test_flops_give_a_rough_time_to_what_was_never_measured() -> None:
     plain = spec(algorithm={"name": "fedprox"})
     rate = Pace([measured(10, opening=30), measured(10, opening=30), measured(90)]).rated(plain, 50, 20)
-    assert (rate.a_round, rate.opening, rate.basis) == (pytest.approx(5), pytest.approx(2), "rate")
+    assert (rate.a_round, rate.opening) == pytest.approx((5, 2))
+    assert rate.basis == "rate"
     guess = Pace([]).rated(plain, int(GUESSED_RATE), 0)
     assert (guess.a_round, guess.startup, guess.basis) == (1, GUESSED_STARTUP + HANDOVER, "guess")
 

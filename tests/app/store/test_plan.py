@@ -170,4 +170,5 @@ def test_a_stop_rule_ends_the_experiment_as_finished(
         assert (row.state, row.stopped_by) == (State.RUNNING, None)
     else:
         assert (row.state, row.next_round) == (State.FINISHED, stops_after + 1)
+        assert words is not None
         assert words in (row.stopped_by or "")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -48,7 +49,7 @@ def claimed(database: Database) -> Claim:
     return found
 
 
-def ended(database: Database, how: str = "failed", **changes: object) -> str:
+def ended(database: Database, how: str = "failed", **changes: Any) -> str:
     key = submit(database, **changes)
     with database.write() as session:
         held = queue.claim(session, "worker-1", 60)

@@ -1,5 +1,6 @@
 """Settings chosen from groups of cells, by hand: who is best on validation, who on test, and who may be chosen."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from tests.services import spec_with
 
 Levels = tuple[float, float | None, float | None]
 """Best test accuracy, validation accuracy, and the test accuracy in the round that was best on validation."""
+Cell = tuple[dict[str, Any], Sequence[Levels]]
+"""Swept values and the levels of each seed."""
 VALIDATED = {"name": "iid", "split": "80-10-10"}
 
 
 def found(
     database: Database,
-    cells: list[tuple[dict[str, Any], list[Levels]]],
+    cells: Sequence[Cell],
     over: tuple[str, ...] = ("training.lr",),
     *,
     partition: dict[str, str] = VALIDATED,
@@ -68,9 +71,9 @@ def told(group: Choice) -> tuple[Any, float | None, float | None, Any, float]:
     """What was chosen on validation with both means, and what on test with its mean."""
     picked, on_test = group.on_validation, group.on_test
     return (
-        picked and next(iter(picked.values.values())),
-        group.validation and round(group.validation.mean, 6),
-        picked and round(picked.accuracy.mean, 6),
+        next(iter(picked.values.values())) if picked else None,
+        round(group.validation.mean, 6) if group.validation else None,
+        round(picked.accuracy.mean, 6) if picked else None,
         next(iter(on_test.values.values())),
         round(on_test.accuracy.mean, 6),
     )
@@ -127,7 +130,7 @@ def test_a_group_of_which_nothing_has_finished_is_not_shown(database: Database) 
 
 
 def test_what_is_not_applicable_is_no_part_of_the_grid(database: Database) -> None:
-    cells = [(lr(0.1), [(0.0, None, None)]), (lr(0.2), [(0.5, 0.5, 0.5)])]
+    cells: list[Cell] = [(lr(0.1), [(0.0, None, None)]), (lr(0.2), [(0.5, 0.5, 0.5)])]
     (group,) = found(database, cells, states={(0, 0): State.NOT_APPLICABLE}).groups
     assert (group.finished, group.cells) == (1, 1)
 
@@ -143,7 +146,10 @@ def test_without_validation_accuracies_it_says_why_and_still_chooses_on_test(
     database: Database, partition: dict[str, str], words: str
 ) -> None:
     known = 0.4 if partition is VALIDATED else None
-    cells = [(lr(0.1), [(0.6, None, None)]), (lr(0.2), [(0.5, known, known)])]
+    cells: list[Cell] = [
+        (lr(0.1), [(0.6, None, None)]),
+        (lr(0.2), [(0.5, known, known)]),
+    ]
     (group,) = found(database, cells, partition=partition).groups
     assert told(group) == (None, None, None, 0.1, 0.6)
     assert words in (group.why_not or "")
