@@ -53,14 +53,16 @@ class There(Tensor):
 
     @staticmethod
     def __new__(cls: type["There"], raw: Tensor) -> "There":
-        wrapper: There = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        wrapper: There = torch.Tensor._make_wrapper_subclass(
             cls, raw.shape, strides=raw.stride(), dtype=raw.dtype, device=ELSEWHERE
         )
         wrapper.raw = raw
         return wrapper
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override] # torch declares it without `func`
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return compute(func, args, kwargs or {})
 
     def tolist(self) -> Any:

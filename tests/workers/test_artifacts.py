@@ -23,7 +23,7 @@ from workers.drain import Drain
 from workers.files import folder_of
 from workers.job import run_next
 
-FEW = {"samples": 4}
+FEW: dict[str, Any] = {"samples": 4}
 
 
 @pytest.fixture

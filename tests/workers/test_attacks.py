@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_fifty_zombies_in_a_row_write_nothing(with_broker: Settings, sqlite_data
         for _ in range(50):
             own = wait_until(lambda: holder(settings, sqlite_database, key), seconds=300, what="a round by its owner")
             freeze(sqlite_database, own.pid)
-            wait_until(lambda fence=own.fence: look(sqlite_database, key).fence > fence, seconds=300, what="a takeover")
+            wait_until(partial(is_taken_over, sqlite_database, key, own.fence), seconds=300, what="a takeover")
             os.kill(own.pid, signal.SIGCONT)
         wait_until(lambda: holder(settings, sqlite_database, key), seconds=300, what="a round by the last owner")
         arena.cancel(key)
@@ -127,6 +128,14 @@ def test_fifty_zombies_in_a_row_write_nothing(with_broker: Settings, sqlite_data
     assert len(set(fences)) >= 51
     found = stored(sqlite_database, key)
     assert found == undisturbed(rounds=len(found) - 1)
+
+
+def is_taken_over(database: Database, key: str, fence: int) -> bool:
+    return look(database, key).fence > fence
+
+
+def is_beyond(database: Database, key: str, number: int) -> bool:
+    return look(database, key).next_round > number
 
 
 def holder(settings: Settings, database: Database, key: str) -> Holding | None:
@@ -346,7 +355,7 @@ def test_a_hundred_cancels_at_any_moment_end_cancelled(with_broker: Settings, sq
             time.sleep(0.05 * (number % 37))
             answer = arena.cancel(key)["state"]
             asked = time.monotonic()
-            wait_until(lambda key=key: ended(sqlite_database, key), seconds=30, what="the cancel")
+            wait_until(partial(ended, sqlite_database, key), seconds=30, what="the cancel")
             seconds[answer].append(time.monotonic() - asked)
             assert state(sqlite_database, key) is State.CANCELLED
     for answer, measured in seconds.items():
@@ -363,7 +372,7 @@ def test_a_job_outlives_cut_connections_to_postgresql(settings: Settings, postgr
     job = threading.Thread(target=run_next, args=(settings, "worker-1"))
     job.start()
     for number in range(3):
-        wait_until(lambda number=number: look(database, key).next_round > 20 * number, what="rounds")
+        wait_until(partial(is_beyond, database, key, 20 * number), what="rounds")
         with postgres_admin(postgres_store) as connection:
             cut_connections(connection)
     job.join(timeout=120)

@@ -2,7 +2,9 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from tests.workers.processes import ended, fences_in_order_of_commit, holdings, 
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-LONG = {"rounds": 200, "training": {"epochs": 50, "batch_size": 16}}
+LONG: dict[str, Any] = {"rounds": 200, "training": {"epochs": 50, "batch_size": 16}}
 HOUR = 3600.0
 JUMPS = (HOUR, 0.0, -1.0, -HOUR, HOUR)
 """What the clock is wrong by, one after the other: an hour ahead, right, a leap second, an hour behind, ahead."""
@@ -48,7 +50,7 @@ def test_clocks_that_jump_by_hours_change_no_record(settings: Settings, tmp_path
         keys = [arena.submit(spec_with(**LONG, seed=seed))["id"] for seed in range(6)]
         for number, seconds in enumerate(JUMPS, start=1):
             enough = number * len(keys) * LONG["rounds"] // (len(JUMPS) + 1)
-            wait_until(lambda enough=enough: rounds(database, keys) >= enough, seconds=300, what="rounds")
+            wait_until(partial(has_rounds, database, keys, enough), seconds=300, what="rounds")
             set_clock(seconds)
             if seconds in {-HOUR, 0.0}:  # whoever dies now leaves a lease that ends in an hour
                 for held in holdings(settings, database):
@@ -61,6 +63,10 @@ def test_clocks_that_jump_by_hours_change_no_record(settings: Settings, tmp_path
     assert {row.state for row in rows} == {State.FINISHED}
     assert records == [undisturbed(**LONG, seed=seed) for seed in range(6)]
     assert fences == [sorted(written) for written in fences], "two owners wrote"
+
+
+def has_rounds(database: Database, keys: list[str], enough: int) -> bool:
+    return rounds(database, keys) >= enough
 
 
 def rounds(database: Database, keys: list[str]) -> int:

@@ -33,7 +33,7 @@ from workers.drain import Drain
 from workers.job import Job, Leaving, run_due, run_next, threads_of_a_slot
 from workers.pulse import Pulse
 
-LONG = {"rounds": 5000}
+LONG: dict[str, Any] = {"rounds": 5000}
 
 
 @pytest.fixture
