@@ -337,7 +337,8 @@ def test_a_method_from_elsewhere_has_its_pages_before_its_cost_and_its_colour_ar
 
 def test_a_method_that_is_written_wrongly_gets_the_one_that_was_meant(client: TestClient) -> None:
     def message(name: str) -> str:
-        return client.get(f"/methods/{name}", headers={"accept": "text/html"}).text.partition("<main")[2]
+        page: str = client.get(f"/methods/{name}", headers={"accept": "text/html"}).text
+        return page.partition("<main")[2]
 
     assert "Did you mean pfedafm" in message("pfedamf")
     assert "scaffold" not in message("pfedamf")

@@ -73,8 +73,10 @@ def test_a_sweep_is_written_checked_queued_and_seen_to_the_end(product: Product,
 
 def test_the_price_of_a_sweep_tells_bytes_and_flops(product: Product, open_page: OpenPage) -> None:
     text = yaml.safe_dump({**DOCUMENT, "seeds": [181]}, sort_keys=False)  # a sweep that ran already would cost nothing
-    asked = {"content": text, "headers": {"content-type": "application/yaml"}}
-    cost = product.client.post("/api/sweeps/check?rehearse=true", **asked).json()["cost"]
+    answer = product.client.post(
+        "/api/sweeps/check?rehearse=true", content=text, headers={"content-type": "application/yaml"}
+    )
+    cost = answer.json()["cost"]
     assert cost["unknown_flops"] == 0
     page = open_page("/sweeps/new")
     shown = page.evaluate(

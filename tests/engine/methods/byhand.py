@@ -33,14 +33,14 @@ class Unit:
     velocity: list[Tensor] = field(default_factory=list)
 
 
-def unit(*modules: nn.Module, **settings: float) -> Unit:
+def unit(*modules: nn.Module, **settings: Any) -> Unit:
     return Unit([weight for module in modules for weight in module.parameters()], **settings)
 
 
 def descend(loss: Tensor, *units: Unit) -> None:
     """One step of all units with the gradients of one loss."""
     weights = [weight for each in units for weight in each.weights]
-    gradients = list(torch.autograd.grad(loss, weights, allow_unused=True))
+    gradients: list[Tensor | None] = list(torch.autograd.grad(loss, weights, allow_unused=True))
     for each in units:
         own = [gradients.pop(0) for _ in each.weights]
         length = torch.stack([g.square().sum() for g in own if g is not None]).sum().sqrt().item()

@@ -19,6 +19,12 @@ ALONE: dict[str, Any] = {"participation": 0.1, "rounds": 1}  # one client in the
 UNEQUAL: dict[str, Any] = {"partition": {"name": "dirichlet", "beta": 1.0}}
 
 
+def grad(parameter: Tensor) -> Tensor:
+    """Its gradient, which must be there."""
+    assert parameter.grad is not None
+    return parameter.grad
+
+
 def server_history(spec: ExperimentSpec) -> list[dict[str, Tensors]]:
     """The server's tensors after round 0, 1, …, T."""
     run = Run(spec)

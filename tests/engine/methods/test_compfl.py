@@ -400,8 +400,8 @@ def test_names_of_its_own_for_the_classes_cost_a_client_nothing(mode: str, small
         for name, tensor in runs[0].server.groups[expert].items():
             other = runs[1].server.groups[expert][name]
             assert torch.allclose(tensor.double(), other.double(), rtol=1e-3, atol=1e-5)
-    heads = [run.federation.states.get(LARGEST)["model.head.weight"] for run in runs]
-    assert not torch.allclose(*heads, rtol=1e-3, atol=1e-5)
+    first, second = (run.federation.states.get(LARGEST)["model.head.weight"] for run in runs)
+    assert not torch.allclose(first, second, rtol=1e-3, atol=1e-5)
 
 
 # prices
@@ -599,7 +599,7 @@ def test_a_second_visit_in_a_round_goes_on_with_other_batches(small_spec: SpecMa
 def test_the_epoch_of_step_one_has_the_number_of_the_visit_s_first(
     small_spec: SpecMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[tuple[str, int]] = []
+    drawn: list[tuple[int, int]] = []
     stage = Stage(small_spec(compfl(visit_training="always"), topology="token-walk", training={"epochs": 3}))
     client, batches = stage.client(LARGEST), training.shuffled_batches
 

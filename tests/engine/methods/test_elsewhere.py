@@ -48,7 +48,8 @@ with TestClient(app, base_url="http://127.0.0.1") as client:
 def documented() -> str:
     """FedAvgM of docs/methods.md."""
     text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-    return next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class FedAvgM(" in block)
+    blocks: list[str] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return next(block for block in blocks if "class FedAvgM(" in block)
 
 
 def toy() -> str:

@@ -8,16 +8,19 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from engine.kit.distillation import learn_share
+from engine.methods.fedapen import Ensemble
+from engine.models import SplitModel
 from engine.runtime.run import Run
 from engine.testing import Stage
 from tests.engine.conftest import SpecMaker, records_of
+from tests.engine.methods.federation import grad
 from tests.engine.methods.mutual import (
-    COLOUR,
     by_preset,
     forward_prices,
     models_after_every_round,
     only_record,
 )
+from tests.engine.methods.test_proposed import COLOUR
 
 LABELS_ONLY = {"name": "fedapen", "use_kl": False, "use_ensemble": False, "adaptability_ratio": 0}
 
@@ -65,14 +68,14 @@ def test_one_step_by_hand_with_unequal_weights(small_spec: SpecMaker) -> None:
     algorithm = {"name": "fedapen", "adaptability_ratio": 0, "use_kl": False, "small_model": "compfl-cnn"}
     stage = Stage(Run(small_spec(algorithm, training=training)))
     client = stage.client(1)
-    client.parts["ensemble"].a.fill_(0.25)
+    client.part("ensemble", Ensemble).a.fill_(0.25)
     x, y = client.train.batch(torch.arange(len(client.train)))
-    F, G = client.model.requires_grad_(True), client.parts["small"].requires_grad_(True)
+    F, G = client.model.requires_grad_(True), client.part("small", SplitModel).requires_grad_(True)
     f, g = F(x), G(x)
     loss = cross_entropy(f, y) + cross_entropy(0.25 * f + 0.75 * g.detach(), y)
     loss = loss + cross_entropy(g, y) + cross_entropy(0.25 * f.detach() + 0.75 * g, y)
     loss.backward()
-    expected = [(parameter - 0.1 * parameter.grad).detach().clone() for parameter in [*F.parameters(), *G.parameters()]]
+    expected = [(w - 0.1 * grad(w)).detach().clone() for w in [*F.parameters(), *G.parameters()]]
     stage.algorithm.local_update(client, stage.run.server.groups["all"])
     for parameter, wanted in zip([*F.parameters(), *G.parameters()], expected, strict=True):
         assert torch.allclose(parameter, wanted, atol=1e-6)
@@ -154,7 +157,7 @@ def test_it_answers_with_the_weighted_logits_of_both_models(small_spec: SpecMake
     client = stage.client()
     stage.algorithm.prepare(client, stage.run.server.groups["all"])
     predictor = stage.algorithm.predictor(client)
-    client.parts["ensemble"].a.fill_(0.25)
+    client.part("ensemble", Ensemble).a.fill_(0.25)
     images, _ = client.test.batch(torch.arange(len(client.test)))
     client.model.eval()
     with torch.no_grad():
@@ -216,7 +219,7 @@ def test_clients_weigh_the_same_unless_told_otherwise(small_spec: SpecMaker) -> 
     for algorithm, uniform in (({"name": "fedapen"}, True), ({"name": "fedapen", "weighting": "samples"}, False)):
         stage = Stage(Run(small_spec(algorithm, partition=skewed)))
         uploads = [stage.upload(k) for k in (0, 1, 2)]
-        mean = sum(upload.payload["head.bias"].double() for upload in uploads) / 3
+        mean = torch.stack([upload.payload["head.bias"].double() for upload in uploads]).mean(0)
         server = stage.algorithm.aggregate(stage.run.server, uploads, 1)
         assert torch.allclose(server.groups["all"]["head.bias"].double(), mean, atol=1e-7) is uniform
 

@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, mse_loss, softmax
 
 from engine.kit.compression import compress, decompress
 from engine.kit.contract import Upload
 from engine.kit.tensors import copy_tensors, count_scalars, shares, weighted_mean
+from engine.methods.fedkd import Memory
+from engine.models import SplitModel
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import SpecError
@@ -49,7 +52,7 @@ def test_one_step_by_hand(kd: float, hidden: float, small_spec: SpecMaker) -> No
     stage = Stage(Run(small_spec(algorithm, training=PLAIN)))
     client = stage.client(1)
     x, y = client.train.batch(torch.arange(len(client.train)))
-    F, G, W = client.model, client.parts["small"], client.parts["hidden"]
+    F, G, W = client.model, client.part("small", SplitModel), client.part("hidden", nn.Linear)
     for module in (F, G, W):
         module.requires_grad_(True)
     z_F, z_G = F.body(x), G.body(x)
@@ -186,10 +189,10 @@ def test_on_a_strict_wire_a_client_keeps_the_lossy_base_it_was_sent(small_spec: 
     client = run.federation.load(newcomer, 2)
     algorithm.receive(client, algorithm.download(run.server, client))
     sent = decompress(run.server.shared["model"]["all"], run.server.groups["all"])
-    held = client.parts["memory"].mentee.state_dict()
+    held = client.part("memory", Memory).mentee.state_dict()
     assert all(torch.equal(held[name], sent[name]) for name in sent)
     assert not torch.equal(held["body.fc1.weight"], run.server.groups["all"]["body.fc1.weight"])
-    assert client.parts["memory"].round.item() == 1
+    assert client.part("memory", Memory).round.item() == 1
 
 
 def test_compressing_parameters_needs_no_base(small_spec: SpecMaker) -> None:
@@ -254,7 +257,9 @@ def test_clients_of_different_width_each_have_a_map_that_fits() -> None:
     spec = {**ONE_OF_TEN, "models": {"family": "compfl-2"}, "algorithm": {"name": "fedkd"}}
     run = Run(ExperimentSpec.parse(spec))
     run.federation.build()
-    shapes = {name: tuple(networks.parts["hidden"].weight.shape) for name, networks in run.federation.networks.items()}
+    shapes = {
+        name: tuple(run.federation.initial[name]["parts.hidden.weight"].shape) for name in run.federation.networks
+    }
     assert shapes == {"compfl-cnn": (128, 500), "resnet18-cifar": (512, 500)}
 
 

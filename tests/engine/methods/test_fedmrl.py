@@ -5,15 +5,18 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from engine.methods.fedmrl import FedMRL
+from engine.models import SplitModel
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
 from engine.spec.problems import SpecError
 from engine.testing import Stage
 from tests.engine.conftest import SpecMaker, records_of
-from tests.engine.methods.mutual import COLOUR, ONE_OF_TEN, by_preset, forward_prices, histories, only_record
+from tests.engine.methods.mutual import ONE_OF_TEN, by_preset, forward_prices, histories, only_record
+from tests.engine.methods.test_proposed import COLOUR
 
 FUSION_ONLY = {"name": "fedarc", "residuals": False, "anchor_weight": 0, "share_head": True, "small_model": "cnn-5"}
 
@@ -72,7 +75,7 @@ def test_its_loss_reads_the_fused_feature_at_two_nested_widths(small_spec: SpecM
     client = stage.client(1)  # no batch norm: training and testing see the same features
     images, y = client.train.batch(torch.arange(len(client.train)))
     with torch.no_grad():
-        G, P = client.parts["small"], client.parts["projector"]
+        G, P = client.part("small", SplitModel), client.part("projector", nn.Linear)
         joined = torch.cat([G.body(images), client.model.body(images)], 1)
         z = joined @ P.weight.T + P.bias
         expected = 2 * cross_entropy(client.model.head(z), y) + 0.5 * cross_entropy(G.head(z[:, :5]), y)
@@ -94,7 +97,7 @@ def test_the_projector_is_trained_and_kept_by_its_client(small_spec: SpecMaker) 
     assert not any(torch.equal(projector, start) for projector in first)
     assert not torch.equal(first[0], first[1])
     client = run.federation.load(0, 2)
-    assert torch.equal(client.parts["projector"].weight, first[0])
+    assert torch.equal(client.part("projector", nn.Linear).weight, first[0])
 
 
 @pytest.mark.parametrize(("protocol", "own"), [("A", True), ("B", False)])

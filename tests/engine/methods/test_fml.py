@@ -12,13 +12,13 @@ from engine.runtime.run import Run
 from engine.testing import Stage
 from tests.engine.conftest import SpecMaker, records_of, same_results
 from tests.engine.methods.mutual import (
-    COLOUR,
     by_preset,
     forward_prices,
     histories,
     models_after_every_round,
     only_record,
 )
+from tests.engine.methods.test_proposed import COLOUR
 
 
 @pytest.mark.parametrize("protocol", ["A", "B", "C"])
@@ -118,7 +118,7 @@ def test_only_the_small_model_travels(small_spec: SpecMaker) -> None:
 
 @pytest.mark.parametrize("method", ["fml", "fedmrl", "fedapen", "fedkd"])
 def test_with_everyone_there_and_equal_sizes_both_weightings_are_one(method: str, small_spec: SpecMaker) -> None:
-    equal = {"participation": 1.0, "clients": 3, "rounds": 2, "partition": {"name": "balanced", "local_size": 20}}
-    equal["partition"] |= {"classes_per_client": 2}
+    partition = {"name": "balanced", "local_size": 20, "classes_per_client": 2}
+    equal = {"participation": 1.0, "clients": 3, "rounds": 2, "partition": partition}
     ways = [small_spec({"name": method, "weighting": how}, **equal) for how in ("samples", "uniform")]
     assert same_results(*(records_of(spec) for spec in ways))

@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from engine.kit.contract import Client
+from engine.kit.modules import Vector
 from engine.methods.pfedafm import HISTOGRAM_BINS
 from engine.runtime import evaluation
 from engine.runtime.run import Run
@@ -42,7 +43,7 @@ def test_local_work_is_that_of_the_paper(client_id: int, end_to_end: bool, small
     sent = stage.algorithm.local_update(client, received)
 
     assert 0 < (α == 1).sum() < 16  # the clamp was needed, and not everywhere
-    assert torch.allclose(client.parts["alpha"].value, α, rtol=1e-4, atol=1e-6)
+    assert torch.allclose(client.part("alpha", Vector).value, α, rtol=1e-4, atol=1e-6)
     assert alike(client.model, F)
     for name, tensor in G.state_dict().items():
         assert torch.allclose(sent[name], tensor, rtol=1e-4, atol=1e-6)
@@ -120,7 +121,7 @@ def test_the_three_read_outs_are_the_new_head_on_small_large_and_mixed_features(
     assert found is not None
     images, labels = client.test.batch(torch.arange(len(client.test)))
     with torch.no_grad():
-        α, h = client.parts["alpha"].value, client.model.head
+        α, h = client.part("alpha", Vector).value, client.model.head
         G, f = client.parts["small"](images), client.model.body(images)
     assert found.accuracy == share_right(client, h((1 - α) * G + α * f), labels)
     assert found.readouts == {

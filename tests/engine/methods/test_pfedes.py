@@ -84,7 +84,7 @@ def test_another_proxy_needs_one_line(small_spec: SpecMaker, monkeypatch: pytest
         def forward(self, x: Tensor) -> Tensor:
             return x + self.light
 
-    monkeypatch.setitem(PROXIES, "conv", Brighter)  # type: ignore[arg-type]
+    monkeypatch.setitem(PROXIES, "conv", Brighter)
     run = Run(small_spec("pfedes"))
     *_, last = run.rounds()
     assert last.scalars_up == last.scalars_down == 3  # one channel at each of three clients

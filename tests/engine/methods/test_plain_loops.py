@@ -54,7 +54,7 @@ def sgd(module: nn.Module) -> torch.optim.SGD:
 def step(loss: Tensor, *optimisers: torch.optim.SGD) -> None:
     for optimiser in optimisers:
         optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     for optimiser in optimisers:
         nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], 1.0)
         optimiser.step()
@@ -93,7 +93,7 @@ def test_three_rounds_of_fedtgp(small_spec: SpecMaker) -> None:
         for _ in range(20):
             for rows in torch.split(torch.randperm(len(p), generator=draws), 8):
                 D = (p[rows][:, None] - outer(inner(embedding.weight).relu())).norm(dim=2)
-                cross_entropy(-(D + δ * one_hot(c[rows], L)), c[rows]).backward()  # type: ignore[no-untyped-call]
+                cross_entropy(-(D + δ * one_hot(c[rows], L)), c[rows]).backward()
                 with torch.no_grad():
                     for weight in parts.parameters():
                         assert weight.grad is not None
@@ -181,7 +181,7 @@ def test_three_rounds_of_fedapen(small_spec: SpecMaker) -> None:
                 for _ in range(10):
                     for rows in split_batches(torch.arange(len(y)), 8):
                         share = torch.tensor(a[k], requires_grad=True)
-                        cross_entropy(share * f[rows] + (1 - share) * g[rows], y[rows]).backward()  # type: ignore[no-untyped-call]
+                        cross_entropy(share * f[rows] + (1 - share) * g[rows], y[rows]).backward()
                         assert share.grad is not None
                         a[k] = min(1.0, max(0.0, a[k] - 0.1 * share.grad.item()))
             trained.add(k)

@@ -34,7 +34,7 @@ def test_the_proximal_term_by_hand() -> None:
         module.bias.fill_(2.0)
     term = proximity(module, {"weight": torch.tensor([[1.0, 0.0]]), "bias": torch.tensor([5.0])})
     assert term.item() == (4 + 1 + 9) / 2
-    term.backward()  # type: ignore[no-untyped-call]
+    term.backward()
     assert module.weight.grad is not None
     assert module.bias.grad is not None
     assert module.weight.grad.tolist() == [[2.0, 1.0]]  # w - w°: the ½ takes the factor 2 away

@@ -18,6 +18,7 @@ from tests.engine.methods.federation import (
     UNEQUAL,
     close,
     finished,
+    grad,
     local_work,
     own,
     prices,
@@ -64,7 +65,7 @@ def test_a_client_keeps_the_mean_of_its_gradients(small_spec: SpecMaker, monkeyp
 
     def recorded(self: SGD) -> None:
         [group] = self.groups
-        seen.append({str(i): p.grad + group.weight_decay * p.detach() for i, p in enumerate(group.parameters)})
+        seen.append({str(i): grad(p) + group.weight_decay * p.detach() for i, p in enumerate(group.parameters)})
         step(self)
 
     monkeypatch.setattr(SGD, "step", recorded)
@@ -84,7 +85,7 @@ def test_its_variate_is_the_gradient_also_where_the_learning_rate_fades(
 
     def recorded(self: SGD) -> None:
         [group] = self.groups
-        gradients.update({str(i): p.grad.clone() for i, p in enumerate(group.parameters)})
+        gradients.update({str(i): grad(p).clone() for i, p in enumerate(group.parameters)})
         step(self)
 
     monkeypatch.setattr(SGD, "step", recorded)

@@ -64,11 +64,11 @@ def to_format_1(folder: Path, saved: Saved) -> Saved:
     """The same checkpoint as an earlier version wrote it: what is shared stood among the groups."""
     state = Checkpoints(folder).load(saved.manifest, saved.sha256).server
     groups = {group: dict(tensors) for group, tensors in state.groups.items()}
-    for name, content in state.shared.items():
+    for name, held in state.shared.items():
         if name == "means":
-            groups["means"] = {group: own["mean"] for group, own in content.items()}
+            groups["means"] = {group: own["mean"] for group, own in held.items()}
         else:
-            groups |= {IN_FORMAT_1.get(name, name).format(group): dict(own) for group, own in content.items()}
+            groups |= {IN_FORMAT_1.get(name, name).format(group): dict(own) for group, own in held.items()}
     manifest = json.loads((folder / saved.manifest).read_bytes())
     content = to_bytes({f"{group}|{name}": t.contiguous() for group, own in groups.items() for name, t in own.items()})
     (folder / "server.safetensors").write_bytes(content)

@@ -283,7 +283,7 @@ def test_a_loss_that_is_really_no_number_makes_its_client_sit_out_in_a_stack_too
     """A few huge pixels, of one client alone."""
     spec = small_spec("fedper", participation=1.0, models={"family": "tiny-cnn"}, rounds=2)
     for stacked in ("off", "on"):
-        run = Run(spec, stacked=stacked)  # type: ignore[arg-type]
+        run = Run(spec, stacked=stacked)
         images = run.dataset.images.float()
         images[run.partition.shares[3].train] = float("inf")
         object.__setattr__(run.dataset, "images", images)

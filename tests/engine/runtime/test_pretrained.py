@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from engine import catalogue
+from engine.models import SplitModel
 from engine.runtime.pretrained import read_networks
 from engine.runtime.run import Run
 from engine.spec.experiment import ExperimentSpec
@@ -56,7 +57,9 @@ def test_the_smaller_experts_of_a_compfl_client_are_pretrained_too(
     run.federation.build()
     known = trained(shelf)
     for networks in run.federation.networks.values():
-        for architecture, expert in networks.parts.items():
+        for architecture in networks.parts:
+            expert = networks.parts.get_submodule(architecture)
+            assert isinstance(expert, SplitModel)
             assert all(torch.equal(known[architecture][f"body.{n}"], t) for n, t in expert.body.state_dict().items())
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.kit.tensors import copy_tensors
 from engine.models import build, count
 from engine.runtime.run import Diverged, Interrupted, Run
 from tests.engine.conftest import SpecMaker, records_of, same_results
@@ -174,8 +175,8 @@ def test_the_step_of_a_round_is_as_long_as_its_learning_rate(small_spec: SpecMak
         run = Run(small_spec(clients=1, partition={"name": "iid"}, rounds=2, training={**plain, **schedule}))
         iterator, ends = run.rounds(), []
         for _record in iterator:
-            [weight] = run.query_clients([0], lambda client, _received: client.model.head.weight.detach().clone())
-            ends.append(weight)
+            [model] = run.query_clients([0], lambda client, _received: copy_tensors(client.model))
+            ends.append(model["head.weight"])
         return [after - before for before, after in pairwise(ends)]
 
     first, second = steps()

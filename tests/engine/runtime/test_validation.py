@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from engine.kit.contract import Client, Payload
+from engine.kit.work import Tested
 from engine.records import VALIDATED_SPLITS, has_validation
-from engine.runtime import evaluation
 from engine.runtime.evaluation import round_accuracy, validation_accuracy
 from engine.runtime.run import Run
 from engine.spec.evaluation import EvaluationSpec
@@ -53,9 +53,9 @@ def test_protocol_a_is_the_mean_over_the_cohort(small_spec: SpecMaker) -> None:
 
 def test_a_client_without_validation_samples_does_not_count() -> None:
     tests = {
-        0: evaluation.Tested(1, 2, 0, {}, validation_correct=3, num_validation_samples=4),
-        1: evaluation.Tested(0, 2, 0, {}),
-        2: evaluation.Tested(0, 2, 0, {}, "diverged", num_validation_samples=1),
+        0: Tested(1, 2, 0, {}, validation_correct=3, num_validation_samples=4),
+        1: Tested(0, 2, 0, {}),
+        2: Tested(0, 2, 0, {}, "diverged", num_validation_samples=1),
     }
     a, b = EvaluationSpec(protocol="A"), EvaluationSpec(protocol="B")
     assert (validation_accuracy(a, tests), validation_accuracy(b, tests)) == (0.375, 0.6)
