@@ -2,11 +2,16 @@
 
 import os
 
+import hypothesis
 import pytest
 
 # Before torch is imported: several test processes share the cores, and results depend on the number of threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("FEDARENA_METHODS", None)  # read once, when the engine is imported
+
+# No test asserts a wall-clock time: by default an example that takes 200 ms on a busy machine would fail.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 SERVICES = {"browser", "postgres", "chaos", "cluster"}
 
