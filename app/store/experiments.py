@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from sqlalchemy import ColumnElement, Select, Text, and_, case, cast, func, insert, inspect, or_, select
+from sqlalchemy import ColumnElement, Select, and_, case, func, insert, inspect, select
 from sqlmodel import Session, col
 
 from app.store import changes, claims
@@ -168,30 +168,6 @@ def ids_with_deleted(session: Session, ids: Sequence[str]) -> set[str]:
     for chunk in in_chunks(ids):
         found.update(session.scalars(with_deleted(col(Experiment.id)).where(col(Experiment.id).in_(chunk))))
     return found
-
-
-def page(
-    session: Session, *, state: State | None = None, search: str = "", limit: int = 50, before: str | None = None
-) -> tuple[list[Experiment], str | None]:
-    """Newest first; the second value is the `before` of the next page."""
-    query = visible().order_by(col(Experiment.id).desc()).limit(limit + 1)
-    if state is not None:
-        query = query.where(col(Experiment.state) == state)
-    if before is not None:
-        query = query.where(col(Experiment.id) < before)
-    for word in search.split():
-        query = query.where(mentions(word))
-    rows = list(session.scalars(query))
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return rows, rows[-1].id if more else None
-
-
-def mentions(word: str) -> ColumnElement[bool]:
-    """Name, method, data set, id, fingerprint or a tag contains the word."""
-    texts = (Experiment.name, Experiment.algorithm, Experiment.dataset, Experiment.id, Experiment.fingerprint)
-    inside = [col(text).icontains(word, autoescape=True) for text in texts]
-    return or_(*inside, cast(col(Experiment.tags), Text).icontains(word, autoescape=True))
 
 
 def count(session: Session) -> int:

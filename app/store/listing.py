@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Float, Text, cast, func
+from sqlalchemy import ColumnElement, Float, Text, cast, func, or_
 from sqlmodel import Session, col
 
-from app.store.experiments import judged_accuracy, mentions, visible
+from app.store.experiments import judged_accuracy, visible
 from app.store.sound import number_at, read_json
 from app.store.states import State
 from app.store.tables import Experiment
@@ -99,7 +99,14 @@ def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
         conditions.append(_tagged(wanted.tag))
     if wanted.before is not None:
         conditions.append(col(Experiment.id) < wanted.before)
-    return conditions + [mentions(word) for word in wanted.search.split()]
+    return conditions + [_mentions(word) for word in wanted.search.split()]
+
+
+def _mentions(word: str) -> ColumnElement[bool]:
+    """Name, method, data set, id, fingerprint or a tag contains the word."""
+    texts = (Experiment.name, Experiment.algorithm, Experiment.dataset, Experiment.id, Experiment.fingerprint)
+    inside = [col(text).icontains(word, autoescape=True) for text in texts]
+    return or_(*inside, cast(col(Experiment.tags), Text).icontains(word, autoescape=True))
 
 
 def _tagged(tag: str) -> ColumnElement[bool]:

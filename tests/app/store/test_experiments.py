@@ -4,9 +4,10 @@ import threading
 
 import pytest
 
-from app.store import experiments, lifecycle, orphans, queue, rounds
+from app.store import experiments, lifecycle, listing, orphans, queue, rounds
 from app.store.claims import Claim
 from app.store.database import Database
+from app.store.listing import Filter
 from app.store.queue import MAX_DEATHS
 from app.store.rounds import Verdict
 from app.store.states import AlreadyFinished, State
@@ -26,11 +27,10 @@ def test_a_submitted_experiment_is_queued_with_its_complete_spec(database: Datab
 def test_ids_grow_and_pages_come_newest_first(database: Database) -> None:
     keys = [submit(database, name=f"n{number}") for number in range(5)]
     with database.read() as session:
-        first, following = experiments.page(session, limit=2)
-        second, more = experiments.page(session, limit=2, before=following)
-        last, end = experiments.page(session, limit=2, before=more)
-    assert [row.id for row in [*first, *second, *last]] == keys[::-1]
-    assert end is None
+        first = listing.find(session, Filter(), limit=2)
+        second = listing.find(session, Filter(before=first[-1].id), limit=2)
+        last = listing.find(session, Filter(before=second[-1].id), limit=2)
+    assert [[row.id for row in page] for page in (first, second, last)] == [keys[:2:-1], keys[2:0:-1], keys[:1]]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_search_looks_for_all_words_in_name_tags_and_algorithm(
     submit(sqlite_database, name="Alpha one")
     submit(sqlite_database, name="beta 100%", tags=["blue"])
     with sqlite_database.read() as session:
-        rows, _ = experiments.page(session, search=search)
+        rows = listing.find(session, Filter(search=search))
     assert [row.name for row in rows] == names
 
 

@@ -212,7 +212,6 @@ def test_what_went_well_or_still_runs_cannot_be_retried(database: Database) -> N
 
 
 LOOKS: dict[str, Callable[[Session], object]] = {
-    "page": lambda session: [row.id for row in experiments.page(session)[0]],
     "count": experiments.count,
     "counts": experiments.counts,
     "counts_by_algorithm": experiments.counts_by_algorithm,
