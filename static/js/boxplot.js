@@ -31,6 +31,83 @@ function chosen(rounds, most) {
 
 /** A tested round with the accuracy of each tested client. @typedef {{round: number, values: number[]}} Tested */
 
+/** @typedef {{grid: string, text: string, surface: string, colour: string}} Inks */
+
+/** @typedef {{low: number, high: number, y: (value: number) => number}} Scale */
+
+/** @param {Tested[]} shown @returns {Scale} */
+function scaleOf(shown) {
+  // one by one: thousands of clients are more than a call takes as arguments
+  const [least, most] = shown
+    .flatMap((item) => item.values)
+    .reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [1, 0]);
+  const low = Math.max(0, least - 0.02);
+  const high = Math.min(1, most + 0.02);
+  const tall = HEIGHT - SIDE.top - SIDE.bottom;
+  return { low, high, y: (value) => SIDE.top + tall * (1 - (value - low) / Math.max(1e-9, high - low)) };
+}
+
+/** @param {Inks} ink */
+function wordsOf(ink) {
+  return { fill: ink.text, "font-size": 12, "text-anchor": "middle" };
+}
+
+/**
+ * The grid with its numbers, and the titles of both axes.
+ * @param {number} width @param {Scale} scale @param {Inks} ink
+ */
+function axes(width, { low, high, y }, ink) {
+  const words = wordsOf(ink);
+  const turned = `translate(12 ${(HEIGHT - SIDE.bottom + SIDE.top) / 2}) rotate(-90)`;
+  const middle = SIDE.left + (width - SIDE.left - SIDE.right) / 2;
+  return [
+    ...ticks(low, high, 5).flatMap((value) => [
+      shape("line", { stroke: ink.grid, x1: SIDE.left, x2: width - SIDE.right, y1: y(value), y2: y(value) }),
+      shape(
+        "text",
+        { ...words, "text-anchor": "end", x: SIDE.left - 6, y: y(value) + 4 },
+        String(Number((100 * value).toPrecision(6))),
+      ),
+    ]),
+    shape("text", { ...words, x: middle, y: HEIGHT - 3 }, "Round"),
+    shape("text", { ...words, transform: turned }, "Accuracy (%)"),
+  ];
+}
+
+/**
+ * One round: its quartiles, extremes and mean, with the numbers in the title.
+ * @param {Tested} tested @param {number} centre @param {number} room @param {(value: number) => number} y
+ * @param {Inks} ink
+ */
+function box({ round, values }, centre, room, y, ink) {
+  const [lowest, first, middle, third, highest] = [0, 0.25, 0.5, 0.75, 1].map((share) =>
+    quantile(values, share) ?? NaN
+  );
+  const average = mean(values) ?? NaN;
+  const wide = Math.min(28, room * 0.6);
+  const [left, right] = [centre - wide / 2, centre + wide / 2];
+  const line = { stroke: ink.colour, "stroke-width": 1.5 };
+  const told = [
+    `Round ${round}: ${values.length} clients`,
+    `${percent(lowest)} to ${percent(highest)}`,
+    `interquartile range ${percent(first)} – ${percent(third)}`,
+    `median ${percent(middle)}`,
+    `mean ${percent(average)}`,
+  ];
+  const hit = { x: centre - room / 2, y: SIDE.top, width: room, height: HEIGHT - SIDE.top - SIDE.bottom };
+  const half = { x: left, y: y(third), width: wide, height: Math.max(1, y(first) - y(third)) };
+  return shape(
+    "g",
+    { class: "box" },
+    shape("title", {}, told.join(", ")),
+    shape("rect", { class: "box-hit", fill: "none", ...hit }),
+    shape("line", { ...line, x1: centre, x2: centre, y1: y(lowest), y2: y(highest) }),
+    shape("rect", { ...line, fill: ink.colour, "fill-opacity": 0.18, ...half }),
+    shape("line", { ...line, "stroke-width": 2.5, x1: left, x2: right, y1: y(middle), y2: y(middle) }),
+    shape("circle", { ...line, fill: ink.surface, cx: centre, cy: y(average), r: 2.5 }),
+  );
+}
+
 export class Boxplot {
   /**
    * @param {HTMLElement} root @param {HTMLElement} tools where the exports stand
@@ -88,7 +165,6 @@ export class Boxplot {
 
   /** Always on white, with the light theme's colours. */
   toSvg() {
-    /** @param {number} width @param {{grid: string, text: string, surface: string, colour: string}} ink */
     const picture = this.picture(PAPER_WIDTH, { ...PAPER, colour: this.style.light });
     picture.setAttribute("xmlns", NS);
     picture.setAttribute("width", String(PAPER_WIDTH));
@@ -97,100 +173,18 @@ export class Boxplot {
     return new XMLSerializer().serializeToString(picture);
   }
 
-  /** @param {number} width @param {{grid: string, text: string, surface: string, colour: string}} ink */
+  /** @param {number} width @param {Inks} ink */
   picture(width, ink) {
     const shown = chosen(this.rounds, this.most);
-    // one by one: thousands of clients are more than a call takes as arguments
-    const [least, most] = shown
-      .flatMap((item) => item.values)
-      .reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [1, 0]);
-    const low = Math.max(0, least - 0.02);
-    const high = Math.min(1, most + 0.02);
-    /** @type {(value: number) => number} */
-    const y = (value) =>
-      SIDE.top + (HEIGHT - SIDE.top - SIDE.bottom) * (1 - (value - low) / Math.max(1e-9, high - low));
+    const scale = scaleOf(shown);
     const room = (width - SIDE.left - SIDE.right) / shown.length;
-    const wide = Math.min(28, room * 0.6);
-    const words = { fill: ink.text, "font-size": 12, "text-anchor": "middle" };
-    const line = { stroke: ink.colour, "stroke-width": 1.5 };
-    /** @type {Element[]} */
-    const parts = [];
-    for (const value of ticks(low, high, 5)) {
-      parts.push(
-        shape("line", { stroke: ink.grid, x1: SIDE.left, x2: width - SIDE.right, y1: y(value), y2: y(value) }),
-      );
-      parts.push(
-        shape(
-          "text",
-          { ...words, "text-anchor": "end", x: SIDE.left - 6, y: y(value) + 4 },
-          String(Number((100 * value).toPrecision(6))),
-        ),
-      );
-    }
     const labelStep = Math.max(1, Math.ceil(34 / room));
-    shown.forEach(({ round, values }, index) => {
+    const columns = shown.map((tested, index) => {
       const centre = SIDE.left + room * (index + 0.5);
-      const [lowest, first, middle, third, highest] = [0, 0.25, 0.5, 0.75, 1].map((share) =>
-        quantile(values, share) ?? NaN
-      );
-      parts.push(
-        shape(
-          "g",
-          { class: "box" },
-          shape(
-            "title",
-            {},
-            [
-              `Round ${round}: ${values.length} clients`,
-              `${percent(lowest)} to ${percent(highest)}`,
-              `interquartile range ${percent(first)} – ${percent(third)}`,
-              `median ${percent(middle)}`,
-              `mean ${percent(mean(values))}`,
-            ].join(", "),
-          ),
-          shape("rect", {
-            class: "box-hit",
-            fill: "none",
-            x: centre - room / 2,
-            y: SIDE.top,
-            width: room,
-            height: HEIGHT - SIDE.top - SIDE.bottom,
-          }),
-          shape("line", { ...line, x1: centre, x2: centre, y1: y(lowest), y2: y(highest) }),
-          shape("rect", {
-            ...line,
-            fill: ink.colour,
-            "fill-opacity": 0.18,
-            x: centre - wide / 2,
-            y: y(third),
-            width: wide,
-            height: Math.max(1, y(first) - y(third)),
-          }),
-          shape("line", {
-            ...line,
-            "stroke-width": 2.5,
-            x1: centre - wide / 2,
-            x2: centre + wide / 2,
-            y1: y(middle),
-            y2: y(middle),
-          }),
-          shape("circle", { ...line, fill: ink.surface, cx: centre, cy: y(mean(values) ?? NaN), r: 2.5 }),
-        ),
-      );
-      if ((shown.length - 1 - index) % labelStep === 0) {
-        parts.push(shape("text", { ...words, x: centre, y: HEIGHT - SIDE.bottom + 16 }, String(round)));
-      }
+      const named = (shown.length - 1 - index) % labelStep === 0;
+      const name = { ...wordsOf(ink), x: centre, y: HEIGHT - SIDE.bottom + 16 };
+      return [box(tested, centre, room, scale.y, ink), ...(named ? [shape("text", name, String(tested.round))] : [])];
     });
-    parts.push(
-      shape("text", { ...words, x: SIDE.left + (width - SIDE.left - SIDE.right) / 2, y: HEIGHT - 3 }, "Round"),
-    );
-    parts.push(
-      shape(
-        "text",
-        { ...words, transform: `translate(12 ${(HEIGHT - SIDE.bottom + SIDE.top) / 2}) rotate(-90)` },
-        "Accuracy (%)",
-      ),
-    );
     const last = shown[shown.length - 1];
     const median = percent(quantile(last.values, 0.5));
     return shape(
@@ -202,7 +196,8 @@ export class Boxplot {
         role: "img",
         "aria-label": `Accuracy of the clients in ${shown.length} rounds; median in round ${last.round}: ${median}`,
       },
-      ...parts,
+      ...axes(width, scale, ink),
+      ...columns.flat(),
     );
   }
 }

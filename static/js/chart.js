@@ -710,7 +710,6 @@ export class Chart {
       if (index === null || (!this.bars && lastX(line) < reach)) continue;
       anchor ??= line.x[index];
       const low = line.low?.[index];
-      /** @param {number} top @param {number} bottom @param {number} height */
       const spread = low === null || low === undefined ? "" : line.bandText?.(index) ?? "";
       rows.push({ line, value: line.y[index] ?? NaN, spread });
     }

@@ -259,7 +259,6 @@ function renderChoices() {
     ),
   );
   /** @param {Choice} group */
-  /** @type {(group: Choice) => HTMLElement} */
   const row = (group) => {
     const { on_validation: picked, on_test: best } = group;
     return h(

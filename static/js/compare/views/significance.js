@@ -18,6 +18,77 @@ const pText = (value) => (value === null ? "–" : value < 0.001 ? "< 0.001" : v
 const number = (value, digits = 2) =>
   value === null ? "–" : `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
 
+/**
+ * A number in words; `p` makes it stand out, the title says more.
+ * @typedef {object} TestCell
+ * @property {string} text
+ * @property {number|null} [p]
+ * @property {string} [title]
+ */
+
+/** @param {number|null} value */
+const gap = (value) => (value === null ? "–" : points(value));
+
+/** @param {Pair} pair @param {boolean} corrected for several pairs @returns {TestCell[]} */
+function cellsOf({ clients, seeds }, corrected) {
+  /** @param {{p: number|null, p_holm: number|null, note: string}} test @returns {TestCell} */
+  const chance = (test) => {
+    const p = corrected ? test.p_holm : test.p;
+    return { text: pText(p), p, title: test.note };
+  };
+  const { low, high } = seeds;
+  const interval = low === null || high === null ? "" : `95 % interval ${points(low)} to ${points(high)}`;
+  return [
+    { text: String(clients.n) },
+    { text: String(clients.wins) },
+    { text: String(clients.losses) },
+    { text: gap(clients.mean_difference) },
+    chance(clients),
+    { text: number(clients.rank_biserial) },
+    { text: String(seeds.n) },
+    { text: gap(seeds.mean_difference), title: interval },
+    chance(seeds),
+    { text: number(seeds.d_z) },
+  ];
+}
+
+/** @param {TestCell} cell */
+function cellNode({ text, p = null, title }) {
+  return h("td", { class: `num right${p !== null && p < 0.05 ? " best" : ""}`, title: title || null }, text);
+}
+
+/** What the columns are in a file. @param {string} p */
+function exportHeads(p) {
+  return [
+    ...["Method A", "Method B", "Clients", "Wins", "Losses", "Mean difference (points)", `Wilcoxon ${p}`],
+    ...["Rank-biserial r", "Seeds", "Mean difference (points)", `Paired t ${p}`, "d_z"],
+  ];
+}
+
+/** @param {string} p @param {boolean} special whether some pairs have remarks of their own */
+function headRows(p, special) {
+  const heads = ["Clients", "Wins", "Losses", "Difference", p, "r", "Seeds", "Difference", p, "d"];
+  return [
+    h(
+      "tr",
+      {},
+      h("td", { colspan: 2 }),
+      h("th", { scope: "colgroup", colspan: 6, class: "group" }, "Over clients: Wilcoxon signed-rank"),
+      h("th", { scope: "colgroup", colspan: 4, class: "group" }, "Over seeds: paired t"),
+      special ? h("td", {}) : null,
+    ),
+    h(
+      "tr",
+      {},
+      ["Method A", "Method B"].map((text) => h("th", { scope: "col" }, text)),
+      heads.map((text, place) =>
+        h("th", { scope: "col", class: "right", title: HELP[place] }, text === "d" ? ["d", h("sub", {}, "z")] : text)
+      ),
+      special ? h("th", { scope: "col" }, "Remarks") : null,
+    ),
+  ];
+}
+
 /** Paired tests between the groups, computed by the server. */
 export class Significance {
   /** @param {HTMLElement} root @param {() => void} arrived */
@@ -50,93 +121,34 @@ export class Significance {
     }
     const look = new Map(groups.map((group) => [group.label, group.style]));
     const corrected = answer.pairs.length > 1;
-    const p = corrected ? "p (Holm)" : "p";
-    /** @type {(label: string) => HTMLElement} */
+    const rows = answer.pairs.map((pair) => ({ ...pair, cells: cellsOf(pair, corrected), remarks: remarksOf(pair) }));
+    // what is true of all pairs is said once, below
+    const common = corrected ? rows[0].remarks.filter((one) => rows.every(({ remarks }) => remarks.includes(one))) : [];
+    const special = rows.some(({ remarks }) => remarks.length > common.length);
+    /** @param {string} label */
     const name = (label) => {
       const style = look.get(label);
       return h("span", { class: "method" }, style ? swatch(style) : null, label);
     };
+    const p = corrected ? "p (Holm)" : "p";
     this.rows = [
-      [
-        "Method A",
-        "Method B",
-        "Clients",
-        "Wins",
-        "Losses",
-        "Mean difference (points)",
-        `Wilcoxon ${p}`,
-        "Rank-biserial r",
-        "Seeds",
-        "Mean difference (points)",
-        `Paired t ${p}`,
-        "d_z",
-      ],
+      exportHeads(p),
+      ...rows.map(({ first, second, cells }) => [first, second, ...cells.map(({ text }) => text)]),
     ];
-    const all = answer.pairs.map(remarksOf);
-    // what is true of all pairs is said once, below
-    const common = all.length > 1 ? all[0].filter((one) => all.every((remarks) => remarks.includes(one))) : [];
-    const special = all.some((remarks) => remarks.length > common.length);
-    const body = answer.pairs.map(({ first, second, clients, seeds }) => {
-      /** @type {(test: {p: number|null, p_holm: number|null}) => number|null} */
-      const chosen = (test) => (corrected ? test.p_holm : test.p);
-      const cells = [
-        [String(clients.n)],
-        [String(clients.wins)],
-        [String(clients.losses)],
-        [clients.mean_difference === null ? "–" : points(clients.mean_difference)],
-        [pText(chosen(clients)), chosen(clients), clients.note],
-        [number(clients.rank_biserial)],
-        [String(seeds.n)],
-        [
-          seeds.mean_difference === null ? "–" : points(seeds.mean_difference),
-          null,
-          seeds.low === null || seeds.high === null
-            ? ""
-            : `95 % interval ${points(seeds.low)} to ${points(seeds.high)}`,
-        ],
-        [pText(chosen(seeds)), chosen(seeds), seeds.note],
-        [number(seeds.d_z)],
-      ];
-      this.rows.push([first, second, ...cells.map(([text]) => text)]);
-      const remark = remarksOf({ clients, seeds })
-        .filter((one) => !common.includes(one))
-        .join(" ");
-      return h(
-        "tr",
-        {},
-        h("th", { scope: "row" }, name(first)),
-        h("td", {}, name(second)),
-        cells.map(([text, value, title]) =>
-          h(
-            "td",
-            { class: `num right${typeof value === "number" && value < 0.05 ? " best" : ""}`, title: title || null },
-            text,
-          )
-        ),
-        special ? h("td", { class: "remark" }, remark) : null,
-      );
-    });
+    fill(one("thead", table), headRows(p, special));
     fill(
-      one("thead", table),
-      h(
-        "tr",
-        {},
-        h("td", { colspan: 2 }),
-        h("th", { scope: "colgroup", colspan: 6, class: "group" }, "Over clients: Wilcoxon signed-rank"),
-        h("th", { scope: "colgroup", colspan: 4, class: "group" }, "Over seeds: paired t"),
-        special ? h("td", {}) : null,
-      ),
-      h(
-        "tr",
-        {},
-        ["Method A", "Method B"].map((text) => h("th", { scope: "col" }, text)),
-        ["Clients", "Wins", "Losses", "Difference", p, "r", "Seeds", "Difference", p, "d"].map((text, place) =>
-          h("th", { scope: "col", class: "right", title: HELP[place] }, text === "d" ? ["d", h("sub", {}, "z")] : text)
-        ),
-        special ? h("th", { scope: "col" }, "Remarks") : null,
+      one("tbody", table),
+      rows.map(({ first, second, cells, remarks }) =>
+        h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, name(first)),
+          h("td", {}, name(second)),
+          cells.map(cellNode),
+          special ? h("td", { class: "remark" }, remarks.filter((one) => !common.includes(one)).join(" ")) : null,
+        )
       ),
     );
-    fill(one("tbody", table), body);
     setText(note, [...common, answer.note].join(" "));
   }
 }
