@@ -103,8 +103,9 @@ class MethodContract:
     def pytest_generate_tests(self, metafunc: Any) -> None:
         averaging = [name for name in self.methods if issubclass(REGISTRY[name], AveragesModule)]
         cases = {"method": self.methods, "averaging": averaging, "small": SMALL_CLIENTS}
-        for name in cases.keys() & set(metafunc.fixturenames):
-            metafunc.parametrize(name, list(cases[name]))
+        for name, values in cases.items():  # in one order: the processes of a test run must agree on it
+            if name in metafunc.fixturenames:
+                metafunc.parametrize(name, list(values))
 
     # what it says of itself
 
