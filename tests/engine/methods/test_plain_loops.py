@@ -33,7 +33,7 @@ class Plain:
         self.models = {k: run.setup.model("tiny-mlp") for k in range(run.setup.clients)}
 
     def client(self, k: int, t: int) -> Client:
-        return self.run.federation.load(k, t)
+        return self.run.federation.load(k, t, replicas=self.run.federation.replicas())
 
     def batches(self, k: int, t: int) -> Iterator[tuple[Tensor, Tensor]]:
         client = self.client(k, t)
