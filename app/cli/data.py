@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Column, Table
 
 from app.advice import command, sentence
-from app.cli.output import complain, err, out, say
+from app.cli.output import complain, err, say, show
 from app.config import Settings
 from app.exits import BAD_INPUT, FAILED
 
@@ -35,7 +35,7 @@ def list_sets() -> None:
         images = f"{row.found:,} of {row.images:,}" if row.incomplete else f"{row.images:,}"
         table.add_row(spec, images, f"{row.classes}", f"{channels}×{height}×{width}", place)
     say(f"data folder: {root}")
-    out.print(table)
+    show(table)
 
 
 @data.command("get")

@@ -381,8 +381,8 @@ def test_experiments_are_steered_from_the_list(night: Night, open_page: OpenPage
 
 def test_a_deletion_can_be_undone_wherever_it_was_made(night: Night, open_page: OpenPage) -> None:
     keys = [submit(night.store, name=f"to be deleted {n}", algorithm={"name": "standalone"}) for n in range(3)]
-    with night.store.write() as session:
-        for key in keys:
+    for key in keys:
+        with night.store.write() as session:
             lifecycle.cancel(session, key)
     page = open_page(f"/experiments/{keys[0]}", ignore=("409",))
     page.get_by_role("button", name="Delete", exact=True).click()
