@@ -111,8 +111,7 @@ def every_page(night: Night) -> tuple[str, ...]:
     return (*lists, one, waits, "/new", "/sweeps/new", "/methods/compfl", "/methods/fedarc", "/experiments/unknown")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
 def test_every_page_is_accessible(night: Night, open_page: OpenPage, theme: str, width: int) -> None:
     wrong = []
     page = open_page("/sweeps", color_scheme=theme, ignore=("404",))
