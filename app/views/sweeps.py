@@ -1,8 +1,6 @@
 """How the outside sees a sweep: where it stands, its table of cells, and when it will be done."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -97,43 +95,6 @@ class SweepView(SweepSummary):
     webhook: str | None
     deliveries: list[DeliveryView]
     seq: int = Field(description="Number of the last change contained; events after it are new")
-
-
-@dataclass(frozen=True)
-class _Progress:
-    state: str
-    counts: dict[str, int]
-    done: int
-    total: int
-
-
-def _progress(rows: Iterable[tuple[State, int, int]]) -> _Progress:
-    """From state, rounds and next_round of each experiment. What has ended has no rounds left."""
-    counts: Counter[State] = Counter()
-    done = total = 0
-    for state, rounds, next_round in rows:
-        counts[state] += 1
-        so_far = max(0, min(rounds, next_round - 1))
-        done += so_far
-        total += so_far if state.is_finished() else rounds
-    return _Progress(_state(counts), {state.value: counts[state] for state in State if counts[state]}, done, total)
-
-
-def _state(counts: Counter[State]) -> str:
-    for state, others in (
-        (State.RUNNING, (State.CANCELLING,)),
-        (State.QUEUED, ()),
-        (State.PAUSED, ()),
-        (State.FAILED, (State.DIVERGED,)),
-        (State.CANCELLED, ()),
-    ):
-        if counts[state] or any(counts[other] for other in others):
-            return state.value
-    return State.FINISHED.value
-
-
-def has_ended(state: str) -> bool:
-    return state in {State.FINISHED.value, State.FAILED.value, State.CANCELLED.value}
 
 
 def swept_paths(sweep: Sweep) -> list[str]:
